@@ -1,0 +1,191 @@
+# All tests, in stages; every stage runs even if an earlier one failed.
+# shellcheck shell=bash
+# shellcheck disable=SC2034  # boot_* are read by boot_guest
+
+passed=0 failed=0 skipped=0
+summary=()
+
+# attempt NAME FUNCTION [ARG...]: one test. 77 means skipped, and a line `SKIP: reason` in the output says why.
+attempt() {
+    local name=$1 log start=$SECONDS rc=0 line
+    shift
+    log=$ZBD_LAB/log/test-${name//[^A-Za-z0-9.-]/_}.log
+    call "$@" >"$log" 2>&1 </dev/null || rc=$?
+    case $rc in
+    0)
+        passed=$((passed + 1))
+        line="PASS $name ($((SECONDS - start)) s)"
+        ;;
+    77)
+        skipped=$((skipped + 1))
+        line="SKIP $name: $(sed -n 's/^.*SKIP: //p' "$log" | tail -n 1)"
+        ;;
+    *)
+        failed=$((failed + 1))
+        line="FAIL $name ($((SECONDS - start)) s, status $rc, log: $log)"
+        tail -n 60 "$log"
+        ;;
+    esac
+    echo "$line"
+    summary+=("$line")
+}
+
+# stage NAME FUNCTION
+stage() {
+    local start=$SECONDS
+    say "stage $1"
+    "stage_$1"
+    say "stage $1: $((SECONDS - start)) s"
+}
+
+# --- host ---------------------------------------------------------------------------------------------------------
+stage_host() {
+    attempt shell-scripts test_shell
+    attempt rustfmt test_rustfmt
+    attempt clippy test_clippy
+    attempt rustdoc test_rustdoc
+    attempt host-tests test_host
+    [ ! -x "$ZBD_TOP/tests/tidy" ] || attempt tidy test_tidy
+    count_cases "$ZBD_LAB/log/test-host-tests.log"
+}
+
+skip() { echo "SKIP: $*"; exit 77; }
+
+test_shell() {
+    # shellcheck disable=SC2016  # expanded inside
+    enter bash -euc 'cd /zbd && grep -lE "^#!/bin/(ba)?sh" -r tools tests .ci --exclude-dir=target |
+        xargs shellcheck -x && shellcheck tools/lab.d/*.sh'
+}
+test_rustfmt() {
+    # shellcheck disable=SC2016
+    enter bash -euc 'cd /zbd
+        find rust -name "*.rs" | xargs -r rustfmt --check --edition 2021
+        [ ! -e tools/Cargo.toml ] || { cd tools && cargo fmt --all --check; }'
+}
+test_clippy() { host_cargo clippy --workspace --all-targets -- -D warnings; }
+test_rustdoc() { host_cargo rustdoc_all; }
+test_host() { host_cargo test --workspace; }
+test_tidy() { enter "$IN_TOP/tests/tidy"; }
+
+# host_cargo ARG...: the lock file is kept in the checkout, which is read-only in there.
+host_cargo() {
+    local env=()
+    [ -e "$ZBD_TOP/tools/Cargo.toml" ] || skip "there is no tools/Cargo.toml"
+    if [ "$1" = rustdoc_all ]; then
+        env=(RUSTDOCFLAGS="-D warnings")
+        set -- doc --workspace --no-deps --document-private-items
+    fi
+    [ ! -e "$ZBD_TOP/tools/Cargo.lock" ] || set -- "$1" --locked "${@:2}"
+    enter env "${env[@]}" bash -c 'cd /zbd/tools && exec cargo "$@"' - "$@"
+}
+
+# count_cases LOG: the host test run counts case by case, not as one.
+count_cases() {
+    local good bad ignored
+    read -r good bad ignored < <(awk '/^test result:/ { p += $4; f += $6; i += $8 } END { print p + 0, f + 0, i + 0 }' "$1")
+    say "host test cases: $good passed, $bad failed, $ignored ignored"
+    passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + ignored))
+}
+
+# --- modules ------------------------------------------------------------------------------------------------------
+stage_build() {
+    local kernel
+    for kernel in stock uml uml-debug; do attempt "build $kernel" test_build "$kernel"; done
+    attempt "kernel clippy" test_build stock --clippy
+}
+
+test_build() {
+    local log=$ZBD_LAB/log/module-$1${2:-}.log
+    cmd_build "$@" 2>&1 | tee "$log"
+    ! grep -E '^warning' "$log" || { echo "a warning counts as a failure"; return 1; }
+}
+
+# --- guests -------------------------------------------------------------------------------------------------------
+stage_kunit() {
+    local kernel
+    for kernel in uml uml-debug; do
+        attempt "kunit $kernel" test_kunit "$kernel"
+        ! grep -q '^kunit: ' "$ZBD_LAB/log/test-kunit_$kernel.log" ||
+            say "kunit cases: $(grep -c '^kunit: ok' "$ZBD_LAB/log/test-kunit_$kernel.log") passed"
+    done
+}
+
+test_kunit() {
+    need_guest "$1"
+    boot_timeout=120
+    boot_guest "$1" "$IN_TOP/tools/guest/kunit.sh"
+}
+
+stage_kernel() {
+    local script
+    for script in "$ZBD_TOP"/tests/kernel/*.sh; do
+        [ "${script##*/}" != lib.sh ] || continue
+        [ -e "$script" ] || { attempt kernel-tests skip "there is no tests/kernel/*.sh"; continue; }
+        kernel_script "$script"
+    done
+}
+
+# header SCRIPT KEY: the values of `# zbd-KEY: VALUE` lines, one a line.
+header() { sed -n "s/^# zbd-$2: *//p" "$1"; }
+
+# kernel_script SCRIPT: once for each guest it names.
+kernel_script() {
+    local script=$1 guest guests
+    guests=$(header "$script" guest)
+    [ -n "$guests" ] || { attempt "${script##*/}" false_because "no line '# zbd-guest: uml|uml-debug|qemu' in $script"; return; }
+    for guest in $guests; do attempt "${script##*/} $guest" test_kernel "$script" "$guest"; done
+}
+false_because() { echo "$*"; return 1; }
+
+# test_kernel SCRIPT GUEST: the script's header says what it needs:
+#   # zbd-guest: uml uml-debug qemu  where it runs
+#   # zbd-disk: NAME SIZE            a disk, $DISK_NAME in the script; empty at the first boot
+#   # zbd-timeout: SECONDS           for each boot (default 300)
+#   # zbd-boot: [kill-after=S] ARG.. one boot, with these arguments; several lines are several boots with the same
+#                                    disks. kill-after pulls the plug S seconds into the script.
+#   # zbd-expect-log: REGEX          lines that may stand in the kernel log though they look bad
+#   # zbd-module: no                 the script loads zbd.ko ($ZBD_KO) itself
+# It ends with 0, 77 (after a line `SKIP: reason`), or anything else for failed.
+test_kernel() {
+    local script=$1 guest=$2 name size line word args boots=()
+    need_guest "$guest"
+    while read -r name size; do boot_disks+=("$name:$size"); done < <(header "$script" disk)
+    boot_prefix=test-$guest-
+    boot_timeout=$(header "$script" timeout)
+    boot_timeout=${boot_timeout:-300}
+    boot_expect=$(header "$script" expect-log | paste -sd'|')
+    [ "$(header "$script" module)" != no ] || boot_module=no
+    mapfile -t boots < <(header "$script" boot)
+    [ ${#boots[@]} -gt 0 ] || boots=('')
+    boot_fresh=yes
+    for line in "${boots[@]}"; do
+        args=() boot_kill=''
+        for word in $line; do
+            case $word in kill-after=*) boot_kill=${word#*=} ;; *) args+=("$word") ;; esac
+        done
+        boot_guest "$guest" "$(inside "$script")" "${args[@]}"
+        rm -rf "${boot_run:?}"
+        boot_fresh=no
+    done
+    for line in "${boot_disks[@]}"; do rm -f "$(disk_path "$line")"; done
+}
+
+cmd_test() {
+    local start=$SECONDS stages=("$@") one
+    [ $# -gt 0 ] || stages=(host build kunit kernel)
+    mkdir -p "$ZBD_LAB/log" "$ZBD_LAB/run"
+    # Told apart from the tests: how long getting ready took.
+    cmd_setup
+    say "ready after $((SECONDS - start)) s"
+    for one in "${stages[@]}"; do
+        case $one in
+        */*) kernel_script "$(realpath "$one")" ;;
+        *) stage "$one" ;;
+        esac
+    done
+    printf '\n'
+    printf '%s\n' "${summary[@]}" | grep -v '^PASS' || true
+    say "all of it took $((SECONDS - start)) s"
+    echo "$passed passed, $failed failed, $skipped skipped"
+    [ "$failed" -eq 0 ]
+}
