@@ -15,9 +15,9 @@ use kernel::prelude::*;
 
 mod linux;
 
-#[expect(dead_code, reason = "for the engine")]
+#[allow(dead_code)] // until the engine is here
 mod hash;
-#[expect(dead_code, reason = "for the engine")]
+#[allow(dead_code)] // until the engine is here
 mod mem;
 
 module! {

@@ -11,6 +11,7 @@ use kernel::{
         from_err_ptr,
         to_result, //
     },
+    ffi,
     prelude::*,
     str::CStr, //
 };
@@ -25,6 +26,15 @@ pub(crate) enum Mode {
     Read,
     /// Reading and writing; fails with `EACCES` on a read-only device.
     ReadWrite,
+}
+
+impl Mode {
+    fn to_raw(self) -> bindings::blk_mode_t {
+        match self {
+            Self::Read => bindings::BLK_OPEN_READ,
+            Self::ReadWrite => bindings::BLK_OPEN_READ | bindings::BLK_OPEN_WRITE,
+        }
+    }
 }
 
 /// An open block device (or partition) that nobody else can claim.
@@ -57,22 +67,30 @@ impl BlockDevice {
     ///
     /// May sleep. Follows symbolic links, in the mount namespace of the caller.
     pub(crate) fn open(path: &CStr, mode: Mode) -> Result<Self> {
-        let holder = KBox::new(0u8, GFP_KERNEL)?;
-        let mode = match mode {
-            Mode::Read => bindings::BLK_OPEN_READ,
-            Mode::ReadWrite => bindings::BLK_OPEN_READ | bindings::BLK_OPEN_WRITE,
-        };
-        let token: *const u8 = &*holder;
         // SAFETY: `path` is a NUL-terminated string; the holder is only an address to the callee;
         // holder operations are optional.
-        let file = from_err_ptr(unsafe {
-            bindings::bdev_file_open_by_path(
-                path.as_char_ptr(),
-                mode,
-                token.cast_mut().cast(),
-                core::ptr::null(),
-            )
-        })?;
+        Self::open_with(|holder| unsafe {
+            let none = core::ptr::null();
+            bindings::bdev_file_open_by_path(path.as_char_ptr(), mode.to_raw(), holder, none)
+        })
+    }
+
+    /// Opens the device with this [number](Self::dev_number) and claims it, as [`open`](Self::open)
+    /// does, but without looking at read-only.
+    ///
+    /// May sleep.
+    pub(crate) fn open_number(number: u32, mode: Mode) -> Result<Self> {
+        // SAFETY: the holder is only an address to the callee; holder operations are optional.
+        Self::open_with(|holder| unsafe {
+            bindings::bdev_file_open_by_dev(number, mode.to_raw(), holder, core::ptr::null())
+        })
+    }
+
+    /// Opens a device with a function that takes the holder and returns a file or an error.
+    fn open_with(open: impl FnOnce(*mut ffi::c_void) -> *mut bindings::file) -> Result<Self> {
+        let holder = KBox::new(0u8, GFP_KERNEL)?;
+        let token: *const u8 = &*holder;
+        let file = from_err_ptr(open(token.cast_mut().cast()))?;
         // SAFETY: `file` is the open block device file from above.
         let bdev = unsafe { bindings::file_bdev(file) };
         match (NonNull::new(file), NonNull::new(bdev)) {

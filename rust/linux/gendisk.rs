@@ -348,6 +348,13 @@ impl<T: Operations> Disk<T> {
         })
     }
 
+    /// The disk's device number, once added, as
+    /// [`BlockDevice::open_number`](super::block_device::BlockDevice::open_number) takes it.
+    pub(crate) fn dev_number(&self) -> u32 {
+        // SAFETY: the disk is valid, and always has its first "partition", the whole.
+        unsafe { (*(*self.disk.as_ptr()).part0).bd_dev }
+    }
+
     /// What the driver's callbacks work on.
     pub(crate) fn queue_data(&self) -> &T::QueueData {
         // SAFETY: the disk is valid and has its data.

@@ -144,7 +144,7 @@ impl<T: Operations> Request<T> {
         // SAFETY: the request is valid by the type invariants, and so are its bios.
         unsafe {
             match NonNull::new((*self.rq.as_ptr()).bio) {
-                Some(bio) => (*bio.as_ptr()).bi_write_hint as u32,
+                Some(bio) => u32::from((*bio.as_ptr()).bi_write_hint),
                 None => 0,
             }
         }
@@ -211,10 +211,8 @@ impl<T: Operations> Request<T> {
         let pdu = this.pdu();
         pdu.errno.store(0, Relaxed);
         pdu.parts.store(1, Relaxed);
-        // SAFETY: moved out of a `ManuallyDrop`, which is not used again. The bytes are the same.
-        Part {
-            request: ManuallyDrop::new(unsafe { core::ptr::read(&*this) }),
-        }
+        // INVARIANT: the one handle, now counted.
+        Part { request: this }
     }
 
     fn disk_data(&self) -> &DiskData<T::QueueData> {

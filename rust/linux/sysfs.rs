@@ -103,8 +103,16 @@ impl<D: Send + Sync + 'static> AttributeGroup<D> {
                     &mut raw,
                     attribute.name.as_char_ptr(),
                     attribute.mode,
-                    attribute.show.map(|_| Self::show as _),
-                    attribute.store.map(|_| Self::store as _),
+                    if attribute.show.is_some() {
+                        Some(Self::show)
+                    } else {
+                        None
+                    },
+                    if attribute.store.is_some() {
+                        Some(Self::store)
+                    } else {
+                        None
+                    },
                 );
             }
             this.attributes
@@ -283,8 +291,16 @@ impl<D: Send + Sync + 'static> ClassFiles<D> {
                     &mut raw,
                     attribute.name.as_char_ptr(),
                     attribute.mode,
-                    attribute.show.map(|_| Class::<D>::show as _),
-                    attribute.store.map(|_| Class::<D>::store as _),
+                    if attribute.show.is_some() {
+                        Some(Class::<D>::show)
+                    } else {
+                        None
+                    },
+                    if attribute.store.is_some() {
+                        Some(Class::<D>::store)
+                    } else {
+                        None
+                    },
                 );
             }
             this.attributes

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! KUnit tests of the wrappers. They run when the module is loaded.
+//!
+//! | file | what is tested |
+//! |---|---|
+//! | `codec` | lz4, zstd and xxh64: every unit size, known values, damaged input |
+//! | `iobuf` | buffers and pools: bounds, sharing, sealing |
+//! | `ramdisk` | not a test: a disk in memory, made with our own wrappers |
+//! | `disk` | requests and bios against each other: the disk in memory is the lower device |
+
+mod codec;
+mod disk;
+mod iobuf;
+mod ramdisk;
+
+/// Numbers that look random, always the same.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        // xorshift64*
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Fills `bytes` with data of which about `percent` is zeros, in runs of 64.
+    fn fill(&mut self, bytes: &mut [u8], percent: u64) {
+        for run in bytes.chunks_mut(64) {
+            if self.next() % 100 < percent {
+                run.fill(0);
+            } else {
+                for byte in run {
+                    *byte = self.next() as u8;
+                }
+            }
+        }
+    }
+}
