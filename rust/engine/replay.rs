@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Rolling the log forward from a root (crash rules 1, 2, 5, 6, 7, 10).
+//!
+//! The zones that the root lists are probed for user segments behind its cut. The longest
+//! gap-free run of their sequence numbers counts; what is missing below the flushed mark is media
+//! loss, what is missing above it is the end. The operations go into the overlay, newest first or
+//! last as they come: the operation number decides.
+
+use super::attach::{read_readable, Report};
+use super::error::{Error, Result};
+use super::format::fragment::{self, Identity};
+use super::format::root::{Probe, Root};
+use super::format::segment::{Item, SegmentHeader, SegmentKind, BLOCKS_MAX, BYTES_MAX};
+use super::io::Media;
+use super::overlay::Overlay;
+use super::planted::Bug;
+use super::state::Engine;
+use super::units::{Place, BLOCK_BYTES, UNITS_PER_BLOCK, UNIT_BYTES};
+use super::zones::{StreamKind, ZoneState};
+use crate::mem::{try_push, try_vec, Vec};
+
+/// A user segment that was found behind the cut.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    sequence: u64,
+    probe: usize,
+    start: u32,
+    blocks: u32,
+    entries: u32,
+    /// Whether its summary is readable.
+    summary: bool,
+    /// Fragments that do not verify.
+    damaged: u32,
+}
+
+/// A replay in progress.
+pub(super) struct Replay<'a, M: Media> {
+    engine: &'a mut Engine,
+    media: &'a mut M,
+    root: &'a Root,
+    found: Vec<Found>,
+    /// The highest flushed mark seen.
+    flushed: u64,
+    segment: Vec<u8>,
+}
+
+impl<'a, M: Media> Replay<'a, M> {
+    /// Replays the log and answers the sequence number behind its end.
+    pub(super) fn run(
+        engine: &'a mut Engine,
+        media: &'a mut M,
+        root: &'a Root,
+        report: &mut Report,
+    ) -> Result<u64> {
+        let none = Found {
+            sequence: 0,
+            probe: 0,
+            start: 0,
+            blocks: 0,
+            entries: 0,
+            summary: false,
+            damaged: 0,
+        };
+        let mut replay = Replay {
+            engine,
+            media,
+            root,
+            found: try_vec(0, none)?,
+            flushed: root.next_sequence,
+            segment: try_vec(BYTES_MAX, 0u8)?,
+        };
+        for at in 0..root.probes.len() {
+            replay.walk(at)?;
+        }
+        replay.found.sort_unstable_by_key(|found| (found.sequence, found.damaged));
+        let end = replay.prefix(report)?;
+        replay.make_room(end)?;
+        replay.apply(end, report)?;
+        replay.settle_zones(end);
+        Ok(end)
+    }
+
+    /// Follows the segments of one zone.
+    fn walk(&mut self, at: usize) -> Result {
+        let Some(probe) = self.root.probes.get(at).copied() else {
+            return Ok(());
+        };
+        let capacity = self.engine.geometry.zone_capacity_blocks;
+        let mut block = probe.cursor;
+        // How far to look behind the last segment for one whose header still reads.
+        let mut horizon = block + BLOCKS_MAX;
+        while block < capacity && block < horizon {
+            if self.read(&probe, block, 1).is_err() {
+                block += 1;
+                continue;
+            }
+            let seed = self.seed(&probe, block);
+            let mut header = SegmentHeader::decode_header(&self.segment, seed);
+            if header.is_none() {
+                let empty = self.segment.iter().take(BLOCK_BYTES).all(|byte| *byte == 0);
+                if empty && block == probe.cursor && !probe.log {
+                    return Ok(());
+                }
+                header = self.by_footer(&probe, block)?;
+            }
+            let Some(header) = header else {
+                block += 1;
+                continue;
+            };
+            self.consider(at, &probe, block, &header)?;
+            block += header.layout.blocks;
+            horizon = block + BLOCKS_MAX;
+        }
+        Ok(())
+    }
+
+    /// The header of the segment that starts at a block whose own copy is lost.
+    fn by_footer(&mut self, probe: &Probe, block: u32) -> Result<Option<SegmentHeader>> {
+        let capacity = self.engine.geometry.zone_capacity_blocks;
+        let most = BLOCKS_MAX.min(capacity - block);
+        if self.read(probe, block, most).is_err() {
+            return Ok(None);
+        }
+        let seed = self.seed(probe, block);
+        let found = (2..=most).find_map(|blocks| {
+            let start = (blocks as usize - 1) * BLOCK_BYTES;
+            let last = self.segment.get(start..start + BLOCK_BYTES)?;
+            if SegmentHeader::footer_blocks(last) != Some(blocks) {
+                return None;
+            }
+            SegmentHeader::decode_footer(last, seed)
+        });
+        Ok(found)
+    }
+
+    fn seed(&self, probe: &Probe, block: u32) -> u64 {
+        self.engine.seed(Place {
+            zone: probe.zone,
+            offset: block * UNITS_PER_BLOCK,
+        })
+    }
+
+    fn read(&mut self, probe: &Probe, block: u32, blocks: u32) -> Result {
+        let address = self.engine.geometry.byte_address(probe.zone, block);
+        let room = self.segment.get_mut(..blocks as usize * BLOCK_BYTES);
+        read_readable(self.media, address, room.ok_or(Error::Corrupt)?)
+    }
+
+    /// Records a segment if it belongs to the log.
+    fn consider(
+        &mut self,
+        at: usize,
+        probe: &Probe,
+        block: u32,
+        header: &SegmentHeader,
+    ) -> Result {
+        if header.kind != SegmentKind::User || header.incarnation != probe.incarnation {
+            return Ok(());
+        }
+        let newer = header.root_generation > self.root.generation || header.epoch > self.root.epoch;
+        if newer && !crate::planted::active(Bug::FallBack) {
+            return Err(Error::RootLost);
+        }
+        let epoch = self.root.epoch_of(header.sequence);
+        let any = crate::planted::active(Bug::AnyEpoch);
+        if header.sequence < self.root.cut_sequence || (epoch != Some(header.epoch) && !any) {
+            return Ok(());
+        }
+        self.flushed = self.flushed.max(header.flushed);
+        let mut found = Found {
+            sequence: header.sequence,
+            probe: at,
+            start: block,
+            blocks: header.layout.blocks,
+            entries: u32::from(header.entries),
+            summary: false,
+            damaged: 0,
+        };
+        if self.read(probe, block, header.layout.blocks).is_ok() {
+            let bytes = self.segment.get(..header.layout.blocks as usize * BLOCK_BYTES);
+            let bytes = bytes.unwrap_or(&[]);
+            if let Some(summary) = header.summary(bytes, self.seed(probe, block)) {
+                found.summary = true;
+                for (entry, offset) in summary.iter() {
+                    if let Item::Fragment(identity) = entry.item {
+                        let intact = self.verify(probe, block, identity, entry.units, offset);
+                        found.damaged += u32::from(!intact);
+                    }
+                }
+            }
+        }
+        try_push(&mut self.found, found)?;
+        Ok(())
+    }
+
+    fn verify(
+        &self,
+        probe: &Probe,
+        block: u32,
+        identity: Identity,
+        units: u32,
+        offset: u32,
+    ) -> bool {
+        let seed = self.engine.seed(Place {
+            zone: probe.zone,
+            offset: block * UNITS_PER_BLOCK + offset,
+        });
+        let start = offset as usize * UNIT_BYTES;
+        let bytes = self.segment.get(start..start + units as usize * UNIT_BYTES);
+        bytes.is_some_and(|bytes| {
+            fragment::open(bytes, seed).is_ok_and(|(found, _)| found == identity)
+        })
+    }
+
+    /// The end of the longest gap-free run behind the cut.
+    fn prefix(&mut self, report: &mut Report) -> Result<u64> {
+        let mut next = self.root.cut_sequence;
+        for found in self.found.iter() {
+            if found.sequence < next {
+                continue;
+            }
+            if crate::planted::active(Bug::NoPrefix) {
+                next = found.sequence;
+            }
+            if found.sequence > next {
+                break;
+            }
+            let torn = found.damaged > 0 && !crate::planted::active(Bug::TornReplay);
+            if next >= self.flushed && (torn || !found.summary) {
+                break;
+            }
+            if !found.summary {
+                return Err(Error::LogLost);
+            }
+            report.damaged += u64::from(found.damaged);
+            next += 1;
+        }
+        if next < self.flushed && !crate::planted::active(Bug::RotIsTail) {
+            return Err(Error::LogLost);
+        }
+        Ok(next)
+    }
+
+    /// The accepted segments, each once.
+    fn accepted(&self, end: u64) -> impl Iterator<Item = Found> + '_ {
+        let mut last = None;
+        self.found
+            .iter()
+            .filter(move |found| {
+                let fresh = last != Some(found.sequence);
+                last = Some(found.sequence);
+                fresh && found.sequence < end
+            })
+            .copied()
+    }
+
+    /// Makes sure that the overlay holds all there is: a crash during a checkpoint leaves what
+    /// belongs to two.
+    fn make_room(&mut self, end: u64) -> Result {
+        let entries: usize = self.accepted(end).map(|found| found.entries as usize).sum();
+        let config = &self.engine.config;
+        // Each entry may be an extent, but no more blocks are mapped than an overlay took.
+        let points = (entries * 2).max(config.overlay_entries * 3);
+        if entries > config.overlay_entries / 2 {
+            let ranges = config.overlay_ranges * 3;
+            self.engine.active = Overlay::new(points, ranges)?;
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, end: u64, report: &mut Report) -> Result {
+        let count = self.found.len();
+        let mut order = 0;
+        let mut last = None;
+        for at in 0..count {
+            let Some(found) = self.found.get(at).copied() else {
+                break;
+            };
+            if last == Some(found.sequence) || found.sequence >= end {
+                continue;
+            }
+            last = Some(found.sequence);
+            self.apply_segment(&found, &mut order, report)?;
+        }
+        Ok(())
+    }
+
+    fn apply_segment(&mut self, found: &Found, order: &mut u64, report: &mut Report) -> Result {
+        let Some(probe) = self.root.probes.get(found.probe).copied() else {
+            return Err(Error::Corrupt);
+        };
+        self.read(&probe, found.start, found.blocks)?;
+        let seed = self.seed(&probe, found.start);
+        let segment = core::mem::take(&mut self.segment);
+        let bytes = segment.get(..found.blocks as usize * BLOCK_BYTES).unwrap_or(&[]);
+        let header = match SegmentHeader::decode_header(bytes, seed) {
+            Some(header) => Some(header),
+            None => SegmentHeader::decode_footer(bytes, seed),
+        };
+        let header = header.ok_or(Error::Io)?;
+        let summary = header.summary(bytes, seed).ok_or(Error::Io)?;
+        report.segments += 1;
+        for (entry, offset) in summary.iter() {
+            let mut op = header.op_base.saturating_add(u64::from(entry.op_delta));
+            self.engine.op = self.engine.op.max(op);
+            if crate::planted::active(Bug::SegmentOrder) {
+                *order += 1;
+                op = self.root.cut_op + *order;
+            }
+            let place = Place {
+                zone: probe.zone,
+                offset: found.start * UNITS_PER_BLOCK + offset,
+            };
+            self.apply_item(entry.item, entry.units, place, op)?;
+            report.operations += 1;
+        }
+        self.segment = segment;
+        Ok(())
+    }
+
+    fn apply_item(&mut self, item: Item, units: u32, place: Place, op: u64) -> Result {
+        let (lbn, blocks) = match item {
+            Item::Fragment(Identity::Data { lbn, log2, .. }) => (lbn, 1 << log2),
+            Item::Zeros { lbn, blocks } => (lbn, blocks),
+            _ => return Ok(()),
+        };
+        let end = lbn.saturating_add(blocks);
+        let room = self.engine.active.points.room() >= 1 << 6 && self.engine.active.range_room() > 1;
+        if end > self.engine.geometry.logical_blocks || !room || op >= 1 << 60 {
+            return Err(Error::Corrupt);
+        }
+        match item {
+            Item::Fragment(Identity::Data { lbn, log2, .. }) => {
+                self.engine.apply_data(lbn, log2, place, units, op);
+            }
+            _ => self.engine.apply_zeros(lbn, blocks, op),
+        }
+        Ok(())
+    }
+
+    /// Zones that hold accepted segments are part of the log; the other candidates are free, in a
+    /// new incarnation.
+    fn settle_zones(&mut self, end: u64) {
+        for (at, probe) in self.root.probes.iter().enumerate() {
+            let holds = self
+                .found
+                .iter()
+                .any(|found| found.probe == at && found.sequence < end);
+            if !holds && !probe.log {
+                continue;
+            }
+            let cuts = self.engine.zones.cuts;
+            self.engine.zones.set_state(probe.zone, ZoneState::Full);
+            if let Some(zone) = self.engine.zones.get_mut(probe.zone) {
+                zone.kind = Some(StreamKind::User);
+                zone.incarnation = probe.incarnation;
+                zone.filled_cut = cuts;
+            }
+            let incarnation = probe.incarnation;
+            self.engine
+                .checkpoint
+                .note_zone(probe.zone, incarnation, probe.cursor, true);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Space: what may still be written, what must stay in reserve, and when the volume is full.
+//!
+//! A write is admitted only if, with everything that is pending, the next checkpoint still fits
+//! and the collector still has a zone to write to. So an acknowledged write never meets a full
+//! device. Counts of live data lag behind overwrites and discards until a checkpoint merges them:
+//! before a write is refused, a checkpoint makes sure of them.
+
+use super::checkpoint::Phase;
+use super::format::{fragment, packed, zone_table};
+use super::limits::GC_RESERVE_ZONES;
+use super::policy;
+use super::state::Engine;
+use super::stats::Notice;
+use super::units::{units_for_bytes, Geometry, FANOUT_SHIFT, PAGE_WORDS};
+use super::write::Stall;
+use super::zones::ZoneState;
+
+/// Units of a page of the map at its largest, with its summary entries.
+const PAGE_UNITS_MAX: u64 =
+    (units_for_bytes(packed::BYTES_MAX + fragment::HEADER_BYTES) + 2) as u64;
+/// Zones set aside for roots.
+pub const SUPERBLOCK_ZONES: u64 = 3;
+
+impl Geometry {
+    /// Units of a page of the zone table, with its summary entries, times their number.
+    fn table_units(&self) -> u64 {
+        let pages = u64::from(self.zones.div_ceil(zone_table::RECORDS_PER_PAGE));
+        pages * (zone_table::PAGE_BYTES / 16 + 3) as u64
+    }
+
+    /// Zones of metadata that a checkpoint writes at most when `leaves` leaves of the map are
+    /// dirty, every copy counted.
+    pub fn checkpoint_zones(&self, leaves: u64) -> u64 {
+        let total = self.logical_blocks.div_ceil(PAGE_WORDS as u64);
+        let mut pages = leaves.min(total);
+        let mut below = total;
+        for _ in 0..self.height() {
+            below = below.div_ceil(1 << FANOUT_SHIFT);
+            pages += below.min(leaves);
+        }
+        let units = pages * PAGE_UNITS_MAX + self.table_units();
+        // A segment's header, footer and rounding take less than a sixteenth of it.
+        let padded = units + units / 8 + 4096;
+        padded.div_ceil(self.capacity_units()) * u64::from(self.metadata_copies)
+    }
+
+    /// Zones that user data never takes: roots, reserves, and one open zone per stream.
+    fn overhead_zones(&self) -> u64 {
+        let copies = u64::from(self.metadata_copies);
+        SUPERBLOCK_ZONES + GC_RESERVE_ZONES as u64 + 2 + 3 * copies + self.checkpoint_zones(64)
+    }
+
+    /// Units that may be live at once, such that collecting garbage always gains something.
+    pub fn usable_units(&self) -> u64 {
+        let zones = u64::from(self.zones).saturating_sub(self.overhead_zones());
+        zones * (self.capacity_units() / 16 * 15) / 16 * 15
+    }
+
+    /// Blocks that surely fit even if nothing compresses, metadata included.
+    pub fn default_logical_blocks(&self) -> u64 {
+        let raw = u64::from(fragment::stored_units(4096));
+        let page = PAGE_UNITS_MAX * u64::from(self.metadata_copies);
+        // One page of the map per 512 blocks, and as much again for its directory and deltas.
+        self.usable_units() * PAGE_WORDS as u64 / (raw * PAGE_WORDS as u64 + 2 * page)
+    }
+}
+
+impl Engine {
+    /// Zones that the next checkpoint takes at most, with `extra` leaves more than are dirty now.
+    pub(super) fn checkpoint_zones(&self, extra: usize) -> usize {
+        let mut leaves = self.active.points.dirty_leaves() + self.reserved_points + extra;
+        leaves += self.active.ranges().len() * 2;
+        if self.checkpoint.frozen {
+            leaves += self.frozen.points.dirty_leaves() + self.frozen.ranges().len() * 2;
+        }
+        leaves += self.checkpoint.touch_count();
+        self.geometry.checkpoint_zones(leaves as u64) as usize
+    }
+
+    /// Candidates that user data must leave.
+    pub(super) fn reserve_zones(&self) -> usize {
+        self.checkpoint_zones(1) + GC_RESERVE_ZONES
+    }
+
+    /// Whether a piece of `units` units may be taken on.
+    pub(super) fn check_space(&mut self, units: u32) -> Result<(), Stall> {
+        if units == 0 {
+            // Zeros and discards take no space to speak of and bring some back.
+            return Ok(());
+        }
+        let live = self.zones.live_units() + u64::from(units);
+        if live > self.geometry.usable_units() {
+            return Err(self.no_room());
+        }
+        if self.zones.candidates() < self.reserve_zones() {
+            return Err(self.out_of_space());
+        }
+        Ok(())
+    }
+
+    /// Too much is live, unless pending overwrites and discards say otherwise.
+    fn no_room(&mut self) -> Stall {
+        let settled = self.checkpoint.phase == Phase::Idle && self.op == self.checkpoint.root.cut_op;
+        if settled {
+            self.report_full();
+            return Stall::NoSpace;
+        }
+        self.checkpoint.requested = true;
+        self.stats.space_stalls += 1;
+        Stall::Wait
+    }
+
+    fn report_full(&mut self) {
+        if self.full_at != Some(self.op) {
+            self.full_at = Some(self.op);
+            self.notify(Notice::Full);
+        }
+    }
+
+    /// No zone may be opened now: starts whatever brings one, or says that nothing can.
+    pub(super) fn out_of_space(&mut self) -> Stall {
+        self.stats.space_stalls += 1;
+        let pending = self.checkpoint.phase != Phase::Idle
+            || self.discards > 0
+            || self.collector.is_busy()
+            || self.zones.free() > self.zones.candidates()
+            || self.zones.iter().any(|(_, zone)| {
+                zone.state == ZoneState::Full && (zone.live == 0 || zone.evacuated) && !zone.stuck
+            })
+            || self.op != self.checkpoint.root.cut_op
+            || !self.active.is_empty();
+        if pending {
+            self.checkpoint.requested = true;
+            self.collector.wanted = true;
+            return Stall::Wait;
+        }
+        if policy::choose_victim(&self.zones, &self.geometry).is_some() {
+            self.collector.wanted = true;
+            return Stall::Wait;
+        }
+        self.report_full();
+        Stall::NoSpace
+    }
+}
