@@ -598,6 +598,7 @@ impl Engine {
         checkpoint.touch_count -= checkpoint.touches_frozen;
         checkpoint.touches_frozen = 0;
         checkpoint.phase = Phase::Idle;
+        self.zones.settle();
         let cuts = self.zones.cuts;
         for id in 0..self.geometry.zones {
             let Some(zone) = self.zones.get(id) else {
@@ -607,7 +608,6 @@ impl Engine {
                 self.zones.retire(id);
             }
         }
-        self.zones.settle();
         self.check_evacuated(cuts);
         self.zones.publish_candidates();
         self.discards_wanted = true;

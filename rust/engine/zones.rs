@@ -498,6 +498,7 @@ impl ZoneSet {
                 delta_added += u64::from(zone.added) * copies;
                 delta_dead += u64::from(zone.dead) * copies;
                 zone.live = (zone.live + zone.added).saturating_sub(zone.dead);
+                zone.cut_live = zone.settled_live();
                 zone.added = 0;
                 zone.dead = 0;
             }

@@ -310,8 +310,8 @@ impl<C: Complete> BioSet<C> {
 
     /// Sends `io` unless that would have to wait for memory; then it comes back.
     ///
-    /// Does not sleep for a bio (the device's own submission path may). Every other outcome is
-    /// reported through `complete`, possibly before this returns.
+    /// For task context: it does not wait for a bio, but the lower device may make it wait. Every
+    /// other outcome is reported through `complete`, possibly before this returns.
     pub(crate) fn try_submit(&self, io: Io, complete: C) -> Result<(), (Io, C)> {
         match self.start(io, complete, bindings::GFP_NOWAIT | bindings::__GFP_NOWARN) {
             Ok(()) => Ok(()),

@@ -81,7 +81,7 @@ pub(crate) trait Operations: Sized + 'static {
 struct Vtable<T: Operations>(PhantomData<T>);
 
 impl<T: Operations> Vtable<T> {
-    const OPS: bindings::blk_mq_ops = bindings::blk_mq_ops {
+    const OPS: &'static bindings::blk_mq_ops = &bindings::blk_mq_ops {
         queue_rq: Some(Self::queue_rq),
         commit_rqs: Some(Self::commit_rqs),
         init_hctx: Some(Self::init_hctx),
@@ -250,7 +250,7 @@ impl<T: Operations> TagSet<T> {
             assert!(size_of::<bindings::request>() % align_of::<Pdu<T>>() == 0);
         }
         let set = bindings::blk_mq_tag_set {
-            ops: &Vtable::<T>::OPS,
+            ops: Vtable::<T>::OPS,
             nr_hw_queues: queues,
             queue_depth: depth,
             cmd_size: size_of::<Pdu<T>>() as u32,

@@ -149,7 +149,7 @@ impl<Q> DiskData<Q> {
 struct Vtable<T: Operations>(core::marker::PhantomData<T>);
 
 impl<T: Operations> Vtable<T> {
-    const OPS: bindings::block_device_operations = bindings::block_device_operations {
+    const OPS: &'static bindings::block_device_operations = &bindings::block_device_operations {
         open: Some(Self::open),
         free_disk: Some(Self::free_disk),
         owner: compat::this_module(),
@@ -252,7 +252,7 @@ impl<T: Operations> Disk<T> {
         // SAFETY: the disk is new and ours.
         unsafe {
             (*disk.as_ptr()).private_data = data.cast();
-            (*disk.as_ptr()).fops = &Vtable::<T>::OPS;
+            (*disk.as_ptr()).fops = Vtable::<T>::OPS;
         }
         // INVARIANT: allocated above; dropping frees all of it, from here on also on errors.
         let this = Self {

@@ -37,7 +37,8 @@ use kernel::{
     types::Opaque, //
 };
 
-/// Shows an attribute: writes its value and a newline. What does not fit in a page is `ENOSPC`.
+/// Shows an attribute: writes its value and a newline. What does not fit in a page is an
+/// error.
 pub(crate) type Show<D> = fn(&D, &mut Formatter<'_>) -> Result;
 
 /// Stores an attribute: gets what was written, without white space around it.

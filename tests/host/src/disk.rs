@@ -66,7 +66,8 @@ impl Disk {
         let block = address / BLOCK as u64;
         let zone = block / self.zone_blocks;
         let offset = block % self.zone_blocks;
-        let pointer = self.pointers.entry(zone).or_insert(0);
+        // After an attach the log alone knows where a zone goes on.
+        let pointer = self.pointers.entry(zone).or_insert(offset);
         assert!(
             offset == *pointer || offset == 0,
             "write at block {offset} of zone {zone}, whose pointer is at {pointer}"
