@@ -60,9 +60,11 @@ make_initramfs() {
 }
 
 setup_qemu() {
-    setup_source
-    step initramfs "$(hash_of "$(stamp kernel-packages)" "$ZBD_TOP/tools/guest/initramfs-init" "$LAB_D/boot.sh")" make_initramfs
-    step qemu-accel "$(hash_of "$(stamp initramfs)" "$(uname -r)" "$(grep -m1 'model name' /proc/cpuinfo)")" probe_accel
+    setup_stock
+    step initramfs "$(hash_of "$(stamp kernel-packages)" "$ZBD_TOP/tools/guest/initramfs-init" \
+        "$(declare -f make_initramfs)")" make_initramfs
+    step qemu-accel "$(hash_of "$(stamp initramfs)" "$(uname -r)" "$(grep -m1 'model name' /proc/cpuinfo)" \
+        "$(declare -f qemu_command)")" probe_accel
 }
 
 # probe_accel: a /dev/kvm that opens may still be unable to run a guest; only a boot tells.
@@ -214,8 +216,7 @@ inside() {
 
 need_guest() {
     case $1 in
-    qemu) setup_qemu ;;
-    uml | uml-debug) need_kernel "$1" ;;
+    qemu | uml | uml-debug) need_kernel "$1" ;;
     *) die "no such guest: $1 (uml, uml-debug or qemu)" ;;
     esac
 }

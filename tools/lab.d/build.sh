@@ -41,8 +41,10 @@ cmd_build() {
 
 # need_kernel KERNEL: prepare the kernel that a command names.
 need_kernel() {
+    case " ${ZBD_UNAVAILABLE:-} " in *" $1 "*) die "$1 could not be prepared, see above" ;; esac
     case $1 in
-    stock | qemu) setup_stock ;;
+    stock) setup_stock ;;
+    qemu) setup_qemu ;;
     uml) setup_uml uml ;;
     uml-debug) setup_uml uml-debug ;;
     *) die "no such kernel: $1" ;;

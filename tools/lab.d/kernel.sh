@@ -76,6 +76,9 @@ setup_source() {
 setup_stock() {
     setup_source
     step stock "$(hash_of "$(stamp kernel-source)" "$ZBD_TOP/tools/prepare-kernel")" prepare_stock
-    say "stock kernel: $(cat "$ZBD_LAB/stock.release"), $(sed -n 's/^CONFIG_RUSTC_VERSION_TEXT="\(rustc [0-9.]*\).*/\1/p' \
-        "$ZBD_LAB/stock/.config")"
+}
+
+say_kernel() {
+    say "stock kernel $(cat "$ZBD_LAB/stock.release"), built with" \
+        "$(sed -n 's/^CONFIG_RUSTC_VERSION_TEXT="\(rustc [0-9.]*\).*/\1/p' "$ZBD_LAB/stock/.config")"
 }

@@ -170,12 +170,29 @@ test_kernel() {
     for line in "${boot_disks[@]}"; do rm -f "$(disk_path "$line")"; done
 }
 
+# get_ready: what cannot be had is counted once and remembered, so that no test tries to build it again.
+get_ready() {
+    local one
+    ZBD_UNAVAILABLE=
+    for one in root stock uml uml-debug qemu; do
+        if ! call cmd_setup "$one" </dev/null; then
+            failed=$((failed + 1))
+            summary+=("FAIL setup $one (log in $ZBD_LAB/log)")
+            ZBD_UNAVAILABLE+=" $one"
+        fi
+    done
+    export ZBD_UNAVAILABLE
+}
+
 cmd_test() {
     local start=$SECONDS stages=("$@") one
     [ $# -gt 0 ] || stages=(host build kunit kernel)
     mkdir -p "$ZBD_LAB/log" "$ZBD_LAB/run"
+    # Failed runs are kept for a look, but not for ever.
+    find "$ZBD_LAB/run" -mindepth 1 -maxdepth 1 -mmin +720 -exec rm -rf {} +
     # Told apart from the tests: how long getting ready took.
-    cmd_setup
+    get_ready
+    case $ZBD_UNAVAILABLE in *root* | *stock*) ;; *) say_kernel ;; esac
     say "ready after $((SECONDS - start)) s"
     for one in "${stages[@]}"; do
         case $one in

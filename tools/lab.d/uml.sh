@@ -37,7 +37,7 @@ setup_uml() {
 
 cmd_setup() {
     local what
-    [ $# -gt 0 ] || set -- root stock uml uml-debug
+    [ $# -gt 0 ] || set -- root stock uml uml-debug qemu
     for what; do
         case $what in
         root) setup_root ;;
