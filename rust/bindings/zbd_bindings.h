@@ -84,6 +84,38 @@ static inline void zbd_attr_group_init(struct attribute_group *group,
 	group->attrs = attrs;
 }
 
+/*
+ * Sizes as the C compiler sees them, for a test against what bindgen made.
+ * The order is that of rust/linux/tests/layout.rs.
+ */
+static inline size_t zbd_sizeof(unsigned int which)
+{
+	static const size_t sizes[] = {
+		sizeof(struct attribute_group),
+		sizeof(struct bio),
+		sizeof(struct bio_set),
+		sizeof(struct bio_vec),
+		sizeof(struct blk_mq_hw_ctx),
+		sizeof(struct blk_mq_ops),
+		sizeof(struct blk_mq_tag_set),
+		sizeof(struct block_device),
+		sizeof(struct block_device_operations),
+		sizeof(struct bvec_iter),
+		sizeof(struct class),
+		sizeof(struct class_attribute),
+		sizeof(struct delayed_work),
+		sizeof(struct device_attribute),
+		sizeof(struct gendisk),
+		sizeof(struct page),
+		sizeof(struct queue_limits),
+		sizeof(struct request),
+		sizeof(struct request_queue),
+		sizeof(zstd_parameters),
+	};
+
+	return which < ARRAY_SIZE(sizes) ? sizes[which] : 0;
+}
+
 #ifdef __BINDGEN__
 /*
  * Macros with a cast in them: bindgen sees only constants. The names lose their

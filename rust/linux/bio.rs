@@ -180,7 +180,7 @@ impl Io {
     }
 
     /// The memory as the block layer sees it, after checking that everything fits together.
-    fn raw_range(&self, block_bytes: usize) -> Result<Option<RawRange>> {
+    fn raw_range(&self, block_bytes: u32) -> Result<Option<RawRange>> {
         let raw = match (self.op, &self.payload) {
             (Op::Read | Op::Write, Payload::Owned(buf)) => buf.raw_range(&self.range)?,
             (Op::Write, Payload::Shared(buf)) => buf.raw_range(&self.range)?,
@@ -188,14 +188,18 @@ impl Io {
             (Op::Discard { sectors }, Payload::None) if sectors > 0 => return Ok(None),
             _ => return Err(EINVAL),
         };
-        let aligned = raw.len as usize % block_bytes == 0
-            && self.sector % (block_bytes as u64 / SECTOR_BYTES) == 0;
-        if aligned {
+        if is_aligned(self.sector, raw, block_bytes) {
             Ok(Some(raw))
         } else {
             Err(EINVAL)
         }
     }
+}
+
+/// Whether place and length of an I/O are multiples of the logical block.
+fn is_aligned(sector: u64, raw: RawRange, block_bytes: u32) -> bool {
+    let block_sectors = u64::from(block_bytes) / SECTOR_BYTES;
+    raw.len.checked_rem(block_bytes) == Some(0) && sector.checked_rem(block_sectors) == Some(0)
 }
 
 /// What [`Complete::complete`] is given.
@@ -327,7 +331,7 @@ impl<C: Complete> BioSet<C> {
     }
 
     fn start(&self, io: Io, complete: C, gfp: u32) -> Result<(), (Error, Io, C)> {
-        let raw = match io.raw_range(self.device.logical_block_bytes() as usize) {
+        let raw = match io.raw_range(self.device.logical_block_bytes()) {
             Ok(raw) => raw,
             Err(e) => return Err((e, io, complete)),
         };
@@ -516,8 +520,7 @@ impl BlockDevice {
     }
 
     fn rw_sync(&self, opf: bindings::blk_opf_t, sector: u64, raw: RawRange) -> Result {
-        let block_bytes = self.logical_block_bytes();
-        if raw.len % block_bytes != 0 || sector % (u64::from(block_bytes) / SECTOR_BYTES) != 0 {
+        if !is_aligned(sector, raw, self.logical_block_bytes()) {
             return Err(EINVAL);
         }
         // SAFETY: the device is open; the system's bio set always exists.

@@ -149,9 +149,9 @@ mod tests {
             };
             let packed = first_mut(&mut packed, len.ok_or(EIO)?)?;
             for _ in 0..4000 {
-                let at = random.next() as usize % packed.len();
+                let at = random.below(packed.len());
                 let bit = 1 << (random.next() % 8);
-                let cut = random.next() as usize % packed.len();
+                let cut = random.below(packed.len());
                 let (inside, guard) = out.split_at_mut(SIZE);
                 guard.fill(0xa5);
                 if let Some(byte) = packed.get_mut(at) {

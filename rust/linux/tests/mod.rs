@@ -6,12 +6,14 @@
 //! |---|---|
 //! | `codec` | lz4, zstd and xxh64: every unit size, known values, damaged input |
 //! | `iobuf` | buffers and pools: bounds, sharing, sealing |
+//! | `layout` | that structs have the same size in C and in Rust |
 //! | `ramdisk` | not a test: a disk in memory, made with our own wrappers |
 //! | `disk` | requests and bios against each other: the disk in memory is the lower device |
 
 mod codec;
 mod disk;
 mod iobuf;
+mod layout;
 mod ramdisk;
 
 /// Numbers that look random, always the same.
@@ -24,6 +26,11 @@ impl Random {
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// A number below `end`, or 0.
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() as usize).checked_rem(end).unwrap_or(0)
     }
 
     /// Fills `bytes` with data of which about `percent` is zeros, in runs of 64.
