@@ -107,9 +107,22 @@ write_job() {
     } >"$run/job"
 }
 
+# More than one processor in UML needs its seccomp mode, in which some hosts crash every guest: only a boot tells.
+UML_ONE_CPU=(seccomp=off ncpus=1)
+probe_smp() {
+    boot_timeout=20 boot_module=no boot_leaks=no
+    echo seccomp=on ncpus=2 >"$ZBD_LAB/uml-smp"
+    if [ "$(nproc)" -gt 1 ] && boot_guest uml "$IN_TOP/tools/guest/alive.sh"; then
+        echo "lab: UML will use two processors"
+    else
+        echo "lab: UML will use one processor"
+        echo "${UML_ONE_CPU[@]}" >"$ZBD_LAB/uml-smp"
+    fi
+}
+
 # guest_command KERNEL ID: fill guest_cmd with the command that boots it, to be run inside the root.
 guest_command() {
-    local kernel=$1 id=$2 disk n=0
+    local kernel=$1 id=$2 disk n=0 smp memory=4G
     if [ "$kernel" = qemu ]; then
         read -ra guest_cmd < <(qemu_command "$(cat "$ZBD_LAB/qemu/accel")")
         # A work-queue hop between two emulated processors takes 0.5 ms unless idle ones spin.
@@ -123,10 +136,14 @@ guest_command() {
         done
         return
     fi
-    guest_cmd=("$IN_LAB/$kernel/linux" mem="${ZBD_UML_MEM:-4G}" rootfstype=hostfs rootflags=/ ro "init=$IN_TOP/tools/guest/init"
-        "guest_run=$id" "guest_kernel=$kernel" con=null "con0=$(uml_console),fd:1" seccomp=off ncpus=1 quiet loglevel=5
-        kunit.enable=1
-        panic=-1 oops=panic)
+    # kmemleak and KASAN walk all memory: less of it makes the debug kernel boot sooner.
+    [ "$kernel" = uml ] || memory=1536M
+    guest_cmd=("$IN_LAB/$kernel/linux" "mem=${ZBD_UML_MEM:-$memory}" rootfstype=hostfs rootflags=/ ro "init=$IN_TOP/tools/guest/init"
+        "guest_run=$id" "guest_kernel=$kernel" con=null "con0=$(uml_console),fd:1" quiet loglevel=5
+        kunit.enable=1 kunit.autorun=1 panic=-1 oops=panic)
+    read -ra smp <"$ZBD_LAB/uml-smp"
+    [ "${ZBD_UML_CPUS:-}" != 1 ] || smp=("${UML_ONE_CPU[@]}")
+    guest_cmd+=("${smp[@]}")
     for disk in "${boot_disks[@]}"; do
         guest_cmd+=("ubd$n=$IN_LAB/disks/$boot_prefix${disk%%:*}.img")
         n=$((n + 1))

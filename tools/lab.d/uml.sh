@@ -32,7 +32,10 @@ setup_uml() {
     local name=$1 fragments=(uml.config)
     [ "$name" = uml ] || fragments+=(uml-debug.config)
     setup_source
+    # The probe is done with the plain kernel, its answer holds for both.
+    [ "$name" = uml ] || setup_uml uml
     step "$name" "$(hash_of "$(stamp kernel-source)" "${fragments[@]/#/$LAB_D/}")" build_uml "$name" "${fragments[@]}"
+    [ "$name" != uml ] || step uml-smp "$(hash_of "$(stamp uml)" "$(uname -r)" "$(nproc)")" probe_smp
 }
 
 cmd_setup() {
