@@ -13,12 +13,13 @@
 
 use kernel::prelude::*;
 
-mod linux;
-
-#[allow(dead_code)] // until the engine is here
+// The same files are a public crate on the host, where tests and tools use all of it.
+#[allow(dead_code, unreachable_pub)]
+mod engine;
 mod hash;
-#[allow(dead_code)] // until the engine is here
+mod linux;
 mod mem;
+mod planted;
 
 module! {
     type: Zbd,

@@ -196,7 +196,10 @@ impl Engine {
         }
         // The two places with the newest roots are in use.
         let mut order = [0usize, 1, 2];
-        order.sort_by_key(|at| core::cmp::Reverse(found.get(*at).map_or(0, |found| found.0)));
+        order.sort_unstable_by_key(|at| {
+            let generation = found.get(*at).map_or(0, |found| found.0);
+            (core::cmp::Reverse(generation), *at)
+        });
         for (place, at) in self.checkpoint.places.iter_mut().zip(order) {
             let zone = root.places.get(at).copied().unwrap_or(ZONE_NONE);
             let (generation, cursor) = found.get(at).copied().unwrap_or_default();
