@@ -16,6 +16,7 @@ use super::error::Result;
 use super::format::entry::Entry;
 use super::format::fragment::{Identity, Metadata};
 use super::format::root::{EpochStart, OpenZone, Probe, Root, PROBES_MAX, REGION_BYTES};
+use super::format::segment::Layout;
 use super::format::zone_table::{PAGE_BYTES, RECORDS_PER_PAGE, RECORD_BYTES};
 use super::format::{packed, put};
 use super::io::{Action, Barrier, Buffers};
@@ -205,8 +206,7 @@ impl Engine {
         let due = self.checkpoint.logged_blocks >= self.config.checkpoint_blocks
             || points.room() < points.room_max() / 2
             || self.active.range_room() < self.active.range_capacity() / 2
-            || self.checkpoint.zone_room() < CANDIDATES_MAX / 4
-            || self.zones.candidates() < self.reserve_zones() + 2;
+            || self.checkpoint.zone_room() < CANDIDATES_MAX / 4;
         let fresh = self.op != self.checkpoint.root.cut_op || !self.active.is_empty();
         if due && fresh {
             self.checkpoint.requested = true;
@@ -307,8 +307,10 @@ impl Engine {
         let blocks = pages * 2 + 8;
         let stream = self.log.stream(StreamKind::Metadata);
         let room = self.geometry.zone_capacity_blocks.saturating_sub(stream.cursor);
-        let open = stream.open.and_then(|id| self.log.get(id)).map_or(0, |segment| segment.limit);
-        if stream.zone != ZONE_NONE && room < blocks.max(open) {
+        let open = stream.open.and_then(|id| self.log.get(id)).map_or(0, |segment| {
+            Layout::plan(segment.fill, segment.entries).blocks
+        });
+        if stream.zone != ZONE_NONE && room < blocks + open {
             self.seal_open(buffers, StreamKind::Metadata, false);
             self.drop_empty_segment(StreamKind::Metadata);
             self.close_zone(StreamKind::Metadata);

@@ -14,7 +14,7 @@ use super::format::entry::Entry;
 use super::format::fragment::{self, Identity, Metadata};
 use super::format::segment::{Item, SegmentHeader, SummaryEntry, BLOCKS_MAX};
 use super::io::{Action, Buffers};
-use super::limits::RUN_STEPS;
+use super::limits::{GC_BATCH_ZONES, RUN_STEPS};
 use super::load::Current;
 use super::log::SegmentId;
 use super::merge::Progress;
@@ -23,7 +23,6 @@ use super::policy::{choose_victim, place, Origin};
 use super::state::{Engine, Pending};
 use super::stats::Notice;
 use super::units::{Place, ZoneId, BLOCK_BYTES, UNITS_PER_BLOCK, UNIT_BYTES, ZONE_NONE};
-use super::zones::ZoneState;
 
 /// Blocks that are read at once: two of the largest segments.
 const CHUNK_BLOCKS: u32 = 2 * BLOCKS_MAX;
@@ -126,13 +125,9 @@ impl Engine {
         let waiting = self
             .zones
             .iter()
-            .filter(|(_, zone)| {
-                zone.state == ZoneState::Full
-                    && !zone.stuck
-                    && (zone.evacuated || zone.live == 0)
-            })
+            .filter(|(_, zone)| zone.is_waiting())
             .count();
-        if waiting >= super::limits::GC_RESERVE_ZONES {
+        if waiting >= GC_BATCH_ZONES {
             // Enough is emptied for now: a root has to make it free first.
             self.checkpoint.requested = true;
             return false;
@@ -385,7 +380,7 @@ impl Engine {
         }
         let points = alive.count_ones() as usize;
         if self.active.points.room() < self.reserved_points + points
-            || self.checkpoint_zones(2) > self.zones.candidates()
+            || self.checkpoint_zones_now(2) > self.zones.candidates()
         {
             self.checkpoint.requested = true;
             return Progress::Blocked;
@@ -519,6 +514,5 @@ impl Engine {
         self.collector.state = State::Idle;
         self.collector.victim = ZONE_NONE;
         self.unpin_zone(victim);
-        self.checkpoint.requested |= self.zones.candidates() < self.collect_below();
     }
 }

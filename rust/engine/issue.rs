@@ -76,14 +76,9 @@ impl Engine {
         self.may_open(kind, copies)?;
         let unlisted = crate::planted::active(Bug::UnlistedZones) && kind == StreamKind::User;
         let zone = self.zones.take(unlisted).ok_or(Stall::Wait)?;
+        // A checkpoint must never fail for want of a second zone: it is what brings zones back.
         let mirror = if copies == 2 {
-            match self.zones.take(false) {
-                Some(mirror) => mirror,
-                None => {
-                    self.zones.put_back(zone);
-                    return Err(Stall::Wait);
-                }
-            }
+            self.zones.take(false).unwrap_or(ZONE_NONE)
         } else {
             ZONE_NONE
         };
@@ -275,11 +270,16 @@ impl Engine {
     fn may_open(&mut self, kind: StreamKind, copies: usize) -> Result<(), Stall> {
         let reserve = match kind {
             StreamKind::User => self.reserve_zones(),
-            StreamKind::Gc => self.checkpoint_zones(0),
+            StreamKind::Gc => self.checkpoint_zones_now(0),
             StreamKind::Metadata => 0,
         };
         let listable = kind == StreamKind::Metadata || self.checkpoint.zone_room() > 8;
-        if listable && self.zones.candidates() >= reserve + copies {
+        let wanted = if kind == StreamKind::Metadata {
+            1
+        } else {
+            reserve + copies
+        };
+        if listable && self.zones.candidates() >= wanted {
             return Ok(());
         }
         match kind {

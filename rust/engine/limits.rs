@@ -22,6 +22,8 @@ pub const DISCARDS_MAX: usize = 4;
 pub const ZERO_POINTS_MAX: u64 = 8;
 /// Zones that only garbage collection and checkpoints may open.
 pub const GC_RESERVE_ZONES: usize = 2;
+/// Zones that are emptied before a checkpoint is asked for: it takes zones itself.
+pub const GC_BATCH_ZONES: usize = 8;
 /// Lower writes of one segment that may fail before the volume is made read-only.
 pub const REISSUES_MAX: u8 = 4;
 /// A page's delta holds at most this many words; beyond, a new base is written.

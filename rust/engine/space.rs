@@ -8,14 +8,17 @@
 //! before a write is refused, a checkpoint makes sure of them.
 
 use super::checkpoint::Phase;
+use super::format::segment::BLOCKS_MAX;
 use super::format::{fragment, packed, zone_table};
 use super::limits::GC_RESERVE_ZONES;
 use super::policy;
 use super::state::Engine;
 use super::stats::Notice;
-use super::units::{units_for_bytes, Geometry, FANOUT_SHIFT, PAGE_WORDS};
+use super::units::{
+    units_for_bytes, Geometry, FANOUT_SHIFT, PAGE_WORDS, UNITS_PER_BLOCK, ZONE_NONE,
+};
 use super::write::Stall;
-use super::zones::ZoneState;
+use super::zones::StreamKind;
 
 /// Units of a page of the map at its largest, with its summary entries.
 const PAGE_UNITS_MAX: u64 =
@@ -33,6 +36,13 @@ impl Geometry {
     /// Zones of metadata that a checkpoint writes at most when `leaves` leaves of the map are
     /// dirty, every copy counted.
     pub fn checkpoint_zones(&self, leaves: u64) -> u64 {
+        let units = self.checkpoint_units(leaves);
+        // One zone more: the table goes to one zone as a whole, and may leave another unfilled.
+        (units.div_ceil(self.capacity_units()) + 1) * u64::from(self.metadata_copies)
+    }
+
+    /// Units of one copy of what such a checkpoint writes.
+    fn checkpoint_units(&self, leaves: u64) -> u64 {
         let total = self.logical_blocks.div_ceil(PAGE_WORDS as u64);
         let mut pages = leaves.min(total);
         let mut below = total;
@@ -42,8 +52,7 @@ impl Geometry {
         }
         let units = pages * PAGE_UNITS_MAX + self.table_units();
         // A segment's header, footer and rounding take less than a sixteenth of it.
-        let padded = units + units / 8 + 4096;
-        padded.div_ceil(self.capacity_units()) * u64::from(self.metadata_copies)
+        units + units / 8 + 4096
     }
 
     /// Zones that user data never takes: roots, reserves, and one open zone per stream.
@@ -68,15 +77,34 @@ impl Geometry {
 }
 
 impl Engine {
-    /// Zones that the next checkpoint takes at most, with `extra` leaves more than are dirty now.
-    pub(super) fn checkpoint_zones(&self, extra: usize) -> usize {
+    /// Leaves of the map that the next checkpoint writes at most, with `extra` more than now.
+    fn dirty_leaves(&self, extra: usize) -> u64 {
         let mut leaves = self.active.points.dirty_leaves() + self.reserved_points + extra;
         leaves += self.active.ranges().len() * 2;
         if self.checkpoint.frozen {
             leaves += self.frozen.points.dirty_leaves() + self.frozen.ranges().len() * 2;
         }
-        leaves += self.checkpoint.touch_count();
-        self.geometry.checkpoint_zones(leaves as u64) as usize
+        (leaves + self.checkpoint.touch_count()) as u64
+    }
+
+    /// Zones that the next checkpoint surely leaves enough of, whatever is open now.
+    fn checkpoint_zones(&self, extra: usize) -> usize {
+        self.geometry.checkpoint_zones(self.dirty_leaves(extra)) as usize
+    }
+
+    /// Zones that the next checkpoint takes at most beyond the one that is open.
+    pub(super) fn checkpoint_zones_now(&self, extra: usize) -> usize {
+        let leaves = self.dirty_leaves(extra);
+        let stream = self.log.stream(StreamKind::Metadata);
+        let room = match stream.zone {
+            ZONE_NONE => 0,
+            _ => self.geometry.zone_capacity_blocks.saturating_sub(stream.cursor + BLOCKS_MAX),
+        };
+        if self.geometry.checkpoint_units(leaves) <= u64::from(room) * u64::from(UNITS_PER_BLOCK) {
+            0
+        } else {
+            self.geometry.checkpoint_zones(leaves) as usize
+        }
     }
 
     /// Candidates that user data must leave.
@@ -122,22 +150,20 @@ impl Engine {
     /// No zone may be opened now: starts whatever brings one, or says that nothing can.
     pub(super) fn out_of_space(&mut self) -> Stall {
         self.stats.space_stalls += 1;
+        self.collector.wanted = true;
+        // The collector asks for a checkpoint when it has emptied enough for one to be worth it.
+        if self.collector.is_busy() || policy::choose_victim(&self.zones, &self.geometry).is_some()
+        {
+            return Stall::Wait;
+        }
         let pending = self.checkpoint.phase != Phase::Idle
             || self.discards > 0
-            || self.collector.is_busy()
             || self.zones.free() > self.zones.candidates()
-            || self.zones.iter().any(|(_, zone)| {
-                zone.state == ZoneState::Full && (zone.live == 0 || zone.evacuated) && !zone.stuck
-            })
+            || self.zones.iter().any(|(_, zone)| zone.is_waiting())
             || self.op != self.checkpoint.root.cut_op
             || !self.active.is_empty();
         if pending {
             self.checkpoint.requested = true;
-            self.collector.wanted = true;
-            return Stall::Wait;
-        }
-        if policy::choose_victim(&self.zones, &self.geometry).is_some() {
-            self.collector.wanted = true;
             return Stall::Wait;
         }
         self.report_full();

@@ -2,7 +2,7 @@
 
 //! The engine's state as a whole.
 
-use super::checkpoint::Checkpoint;
+use super::checkpoint::{Checkpoint, Phase};
 use super::collect::Collector;
 use super::error::{Error, Result};
 use super::format::entry::Entry;
@@ -226,6 +226,25 @@ impl Engine {
         (0..).map_while(|at| config.buffer_bytes(at)).sum()
     }
 
+    /// What the engine is waiting for, for people who debug it.
+    pub fn situation(&self) -> Situation {
+        Situation {
+            phase: self.checkpoint.phase,
+            requested: self.checkpoint.requested,
+            collecting: self.collector.is_busy(),
+            outstanding: self.tokens.len() - self.free_token_count,
+            free_zones: self.zones.free(),
+            candidates: self.zones.candidates(),
+            reserve: self.reserve_zones(),
+            live_units: self.zones.live_units(),
+            usable_units: self.geometry.usable_units(),
+            points: self.active.points.len(),
+            waiting_writers: self.write_waiters.len(),
+            waiting_readers: self.page_waiters.len(),
+            waiting_flushes: self.flush_waiters.len(),
+        }
+    }
+
     pub(super) fn notify(&mut self, notice: Notice) {
         // What does not fit would repeat what is there: the log line says what to look at.
         self.notices.push(notice);
@@ -330,6 +349,37 @@ impl Engine {
     pub fn logical_bytes(&self) -> u64 {
         self.geometry.logical_blocks * BLOCK_BYTES as u64
     }
+}
+
+/// Where work stands: a snapshot for debugging.
+#[derive(Clone, Copy, Debug)]
+pub struct Situation {
+    /// The checkpoint's phase.
+    pub phase: Phase,
+    /// Whether another is to follow.
+    pub requested: bool,
+    /// Whether a zone is being emptied.
+    pub collecting: bool,
+    /// Lower I/Os outstanding.
+    pub outstanding: usize,
+    /// Free zones.
+    pub free_zones: usize,
+    /// Of these, zones that may be opened now.
+    pub candidates: usize,
+    /// Candidates that user data must leave.
+    pub reserve: usize,
+    /// Live units.
+    pub live_units: u64,
+    /// Units that may be live.
+    pub usable_units: u64,
+    /// Changed blocks in the active overlay.
+    pub points: usize,
+    /// Writers that wait.
+    pub waiting_writers: usize,
+    /// Requests that wait for pages.
+    pub waiting_readers: usize,
+    /// Flushes that wait.
+    pub waiting_flushes: usize,
 }
 
 /// The part of every checksum's seed that is the volume's own.

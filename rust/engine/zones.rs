@@ -135,6 +135,11 @@ impl Zone {
             && (self.live + self.added).saturating_sub(self.dead) == 0
     }
 
+    /// Whether a root is all that it takes to make the zone free.
+    pub fn is_waiting(&self) -> bool {
+        self.state == ZoneState::Full && !self.stuck && (self.evacuated || self.live == 0)
+    }
+
     /// The record to be stored.
     pub fn record(&self) -> ZoneRecord {
         ZoneRecord {
@@ -410,18 +415,6 @@ impl ZoneSet {
             }
         }
         None
-    }
-
-    /// Returns a zone that was taken but not opened.
-    pub fn put_back(&mut self, id: ZoneId) {
-        if let Some(zone) = self.get_mut(id) {
-            zone.candidate = true;
-        }
-        let tail = (self.queue_head + self.queue_len) % self.queue.len();
-        if let Some(slot) = self.queue.get_mut(tail) {
-            *slot = id;
-            self.queue_len += 1;
-        }
     }
 
     /// Opens a zone that was taken.

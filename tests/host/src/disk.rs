@@ -15,20 +15,13 @@ pub const BLOCK: usize = 4096;
 
 type Block = Rc<[u8; BLOCK]>;
 
-/// A write that a crash may drop.
-#[derive(Clone)]
-struct Unflushed {
-    id: u64,
-    block: u64,
-    data: Block,
-}
-
 /// The disk.
 #[derive(Clone)]
 pub struct Disk {
     blocks: u64,
     durable: BTreeMap<u64, Block>,
-    unflushed: Vec<Unflushed>,
+    /// Cached writes by block, oldest first, each with its number.
+    unflushed: BTreeMap<u64, Vec<(u64, Block)>>,
     next_id: u64,
     zone_blocks: u64,
     pointers: BTreeMap<u64, u64>,
@@ -46,7 +39,7 @@ impl Disk {
         Disk {
             blocks,
             durable: BTreeMap::new(),
-            unflushed: Vec::new(),
+            unflushed: BTreeMap::new(),
             next_id: 0,
             zone_blocks,
             pointers: BTreeMap::new(),
@@ -91,21 +84,24 @@ impl Disk {
         let id = self.next_id;
         self.next_id += 1;
         if durable {
-            self.unflushed.retain(|write| write.block != block);
+            self.unflushed.remove(&block);
             self.durable.insert(block, data);
         } else {
-            self.unflushed.push(Unflushed { id, block, data });
+            self.unflushed.entry(block).or_default().push((id, data));
         }
     }
 
     /// Makes what completed before `mark` durable.
     pub fn complete_flush(&mut self, mark: u64) {
         let durable = &mut self.durable;
-        self.unflushed.retain(|write| {
-            if write.id < mark {
-                durable.insert(write.block, write.data.clone());
-            }
-            write.id >= mark
+        self.unflushed.retain(|block, writes| {
+            writes.retain(|(id, data)| {
+                if *id < mark {
+                    durable.insert(*block, data.clone());
+                }
+                *id >= mark
+            });
+            !writes.is_empty()
         });
     }
 
@@ -114,9 +110,7 @@ impl Disk {
         let first = address / BLOCK as u64;
         let zero: Block = Rc::new([0; BLOCK]);
         for block in first..first + bytes / BLOCK as u64 {
-            if self.durable.contains_key(&block)
-                || self.unflushed.iter().any(|write| write.block == block)
-            {
+            if self.durable.contains_key(&block) || self.unflushed.contains_key(&block) {
                 self.put(block, zero.clone(), false);
             }
         }
@@ -125,14 +119,18 @@ impl Disk {
 
     /// Blocks whose cached writes a crash may keep or drop, one bit each for [`Disk::crash`].
     pub fn at_stake(&self) -> usize {
-        self.unflushed.len()
+        self.unflushed.values().map(Vec::len).sum()
     }
 
     /// Power fails: cached block writes survive where `keep` says so.
     pub fn crash(&mut self, mut keep: impl FnMut(usize) -> bool) {
-        for (at, write) in std::mem::take(&mut self.unflushed).into_iter().enumerate() {
-            if keep(at) {
-                self.durable.insert(write.block, write.data);
+        let mut at = 0;
+        for (block, writes) in std::mem::take(&mut self.unflushed) {
+            for (_, data) in writes {
+                if keep(at) {
+                    self.durable.insert(block, data);
+                }
+                at += 1;
             }
         }
         self.pointers.clear();
@@ -146,11 +144,8 @@ impl Disk {
                 let mut data = [0; BLOCK];
                 data.copy_from_slice(chunk);
                 let block = address / BLOCK as u64 + at as u64;
-                self.unflushed.push(Unflushed {
-                    id: self.next_id,
-                    block,
-                    data: Rc::new(data),
-                });
+                let write = (self.next_id, Rc::new(data));
+                self.unflushed.entry(block).or_default().push(write);
                 self.next_id += 1;
             }
         }
@@ -165,20 +160,20 @@ impl Disk {
     pub fn flip(&mut self, block: u64, bit: usize) {
         let mut data = *self.block(block);
         data[bit / 8] ^= 1 << (bit % 8);
-        self.unflushed.retain(|write| write.block != block);
+        self.unflushed.remove(&block);
         self.durable.insert(block, Rc::new(data));
     }
 
     /// Overwrites a block on the medium.
     pub fn poke(&mut self, block: u64, data: [u8; BLOCK]) {
-        self.unflushed.retain(|write| write.block != block);
+        self.unflushed.remove(&block);
         self.durable.insert(block, Rc::new(data));
     }
 
     /// What a block reads as.
     pub fn block(&self, block: u64) -> Block {
-        if let Some(write) = self.unflushed.iter().rev().find(|write| write.block == block) {
-            return write.data.clone();
+        if let Some((_, data)) = self.unflushed.get(&block).and_then(|writes| writes.last()) {
+            return data.clone();
         }
         match self.durable.get(&block) {
             Some(data) => data.clone(),

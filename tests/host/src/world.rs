@@ -165,7 +165,7 @@ impl World {
         while !self.engine().is_detached() || !self.in_flight.is_empty() {
             self.step();
             rounds += 1;
-            assert!(rounds < 1_000_000, "detach hangs");
+            assert!(rounds < 4_000, "detach hangs");
         }
         self.disk.flush().expect("flush");
         self.check_sound();
@@ -302,7 +302,7 @@ impl World {
         let mut rounds = 0;
         while self.step() {
             rounds += 1;
-            assert!(rounds < 1_000_000, "the engine never comes to rest");
+            if rounds >= 4_000 { let engine = self.engine.as_ref().expect("attached"); panic!("never rests: {:?} {:?}", engine.situation(), engine.stats); }
         }
     }
 
@@ -320,10 +320,13 @@ impl World {
                 idle = 0;
             } else {
                 idle += 1;
-                assert!(idle < 100, "request {request} waits for ever");
+                if idle >= 100 {
+                    let engine = self.engine.as_ref().expect("attached");
+                    panic!("request {request} waits for ever: {}", format_args!("{:?}", engine.situation()));
+                }
             }
             rounds += 1;
-            assert!(rounds < 1_000_000, "request {request} is starved");
+            if rounds >= 4_000 { let engine = self.engine.as_ref().expect("attached"); panic!("request {request} is starved: {:?} {:?}", engine.situation(), engine.stats); }
         }
     }
 
@@ -385,7 +388,13 @@ impl World {
 
     fn place(&mut self, piece: Piece, payload: &[u8]) -> Outcome {
         let request = self.request();
+        let mut attempts = 0;
         loop {
+            attempts += 1;
+            if attempts > 2_000 {
+                let engine = self.engine();
+                panic!("{piece:?} never finds a place: {:?} {:?}", engine.situation(), engine.stats);
+            }
             let mut slots = [Slot::EMPTY];
             let engine = self.engine.as_mut().expect("attached");
             match engine.reserve(&mut self.memory, request, &[piece], &mut slots) {
@@ -433,7 +442,7 @@ impl World {
             let busy = self.step();
             rounds += 1;
             assert!(busy || rounds < 1000, "a flush hangs");
-            assert!(rounds < 1_000_000, "a flush is starved");
+            assert!(rounds < 4_000, "a flush is starved");
         }
     }
 
