@@ -110,7 +110,7 @@ write_job() {
 # More than one processor in UML needs its seccomp mode, in which some hosts crash every guest: only a boot tells.
 UML_ONE_CPU=(seccomp=off ncpus=1)
 probe_smp() {
-    boot_timeout=20 boot_module=no boot_leaks=no
+    boot_timeout=20 boot_module=no
     echo seccomp=on ncpus=2 >"$ZBD_LAB/uml-smp"
     if [ "$(nproc)" -gt 1 ] && boot_guest uml "$IN_TOP/tools/guest/alive.sh"; then
         echo "lab: UML will use two processors"
@@ -122,11 +122,12 @@ probe_smp() {
 
 # guest_command KERNEL ID: fill guest_cmd with the command that boots it, to be run inside the root.
 guest_command() {
-    local kernel=$1 id=$2 disk n=0 smp memory=4G
+    local kernel=$1 id=$2 disk n=0 smp extra memory=4G
+    read -ra extra <<<"${ZBD_GUEST_ARGS:-}"
     if [ "$kernel" = qemu ]; then
         read -ra guest_cmd < <(qemu_command "$(cat "$ZBD_LAB/qemu/accel")")
         # A work-queue hop between two emulated processors takes 0.5 ms unless idle ones spin.
-        guest_cmd+=(-append "console=ttyS0 idle=poll panic=-1 oops=panic quiet loglevel=5"
+        guest_cmd+=(-append "console=ttyS0 idle=poll panic=-1 oops=panic quiet loglevel=5 ${extra[*]}"
             -virtfs "local,path=/,mount_tag=root,security_model=none,multidevs=remap,readonly=on"
             -virtfs "local,path=$IN_LAB/run/$id,mount_tag=run,security_model=none")
         for disk in "${boot_disks[@]}"; do
@@ -141,9 +142,11 @@ guest_command() {
     guest_cmd=("$IN_LAB/$kernel/linux" "mem=${ZBD_UML_MEM:-$memory}" rootfstype=hostfs rootflags=/ ro "init=$IN_TOP/tools/guest/init"
         "guest_run=$id" "guest_kernel=$kernel" con=null "con0=$(uml_console),fd:1" quiet loglevel=5
         kunit.enable=1 kunit.autorun=1 panic=-1 oops=panic)
+    # It makes everything several times slower, so only runs that look for leaks have it.
+    [ "$boot_leaks" = yes ] || guest_cmd+=(kmemleak=off)
     read -ra smp <"$ZBD_LAB/uml-smp"
     [ "${ZBD_UML_CPUS:-}" != 1 ] || smp=("${UML_ONE_CPU[@]}")
-    guest_cmd+=("${smp[@]}")
+    guest_cmd+=("${smp[@]}" "${extra[@]}")
     for disk in "${boot_disks[@]}"; do
         guest_cmd+=("ubd$n=$IN_LAB/disks/$boot_prefix${disk%%:*}.img")
         n=$((n + 1))
@@ -188,7 +191,7 @@ milliseconds() { awk -v s="$1" 'BEGIN { printf "%d", s * 1000 }'; }
 # boot_guest KERNEL SCRIPT [ARG...]: with the options in boot_*; returns what the script returned, 124 for a time-out,
 # 123 for an unclean log, 122 for a guest that died.
 # shellcheck disable=SC2034  # boot_run tells callers where the results are
-boot_disks=() boot_timeout=600 boot_kill='' boot_fresh=no boot_module=yes boot_expect='' boot_leaks=yes boot_run=''
+boot_disks=() boot_timeout=600 boot_kill='' boot_fresh=no boot_module=yes boot_expect='' boot_leaks=no boot_run=''
 boot_prefix=''
 boot_guest() {
     local kernel=$1 script=$2 module='' disk run status
@@ -247,7 +250,7 @@ cmd_boot() {
         --kill-after) boot_kill=$2; shift 2 ;;
         --fresh) boot_fresh=yes; shift ;;
         --no-module) boot_module=no; shift ;;
-        --no-leak-check) boot_leaks=no; shift ;;
+        --leaks) boot_leaks=yes; shift ;;
         --expect) boot_expect=$2; shift 2 ;;
         -*) die "unknown option: $1" ;;
         *)

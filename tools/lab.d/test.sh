@@ -112,7 +112,7 @@ stage_kunit() {
 
 test_kunit() {
     need_guest "$1"
-    boot_timeout=120
+    boot_timeout=240 boot_leaks=yes
     boot_guest "$1" "$IN_TOP/tools/guest/kunit.sh"
 }
 
@@ -144,6 +144,7 @@ false_because() { echo "$*"; return 1; }
 #   # zbd-boot: [kill-after=S] ARG.. one boot, with these arguments; several lines are several boots with the same
 #                                    disks. kill-after pulls the plug S seconds into the script.
 #   # zbd-expect-log: REGEX          lines that may stand in the kernel log though they look bad
+#   # zbd-leaks: yes                the debug kernel also looks for leaks, which makes it several times slower
 #   # zbd-module: no                 the script loads zbd.ko ($ZBD_KO) itself
 # It ends with 0, 77 (after a line `SKIP: reason`), or anything else for failed.
 test_kernel() {
@@ -154,6 +155,7 @@ test_kernel() {
     boot_timeout=$(header "$script" timeout)
     boot_timeout=${boot_timeout:-300}
     boot_expect=$(header "$script" expect-log | paste -sd'|')
+    [ "$(header "$script" leaks)" != yes ] || boot_leaks=yes
     [ "$(header "$script" module)" != no ] || boot_module=no
     mapfile -t boots < <(header "$script" boot)
     [ ${#boots[@]} -gt 0 ] || boots=('')
