@@ -245,6 +245,16 @@ impl Engine {
         }
     }
 
+    /// Whether [`Engine::next_action`] has something.
+    pub fn has_actions(&self) -> bool {
+        !self.actions.is_empty()
+    }
+
+    /// Tokens are numbered below this.
+    pub fn token_count(&self) -> usize {
+        self.tokens.len()
+    }
+
     /// Whether a request may be in flight inside the engine: used by the driver at detach.
     pub fn is_quiet(&self) -> bool {
         self.free_token_count == self.tokens.len()

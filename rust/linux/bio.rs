@@ -13,6 +13,7 @@
 //! C header: [`include/linux/bio.h`](srctree/include/linux/bio.h)
 
 use super::{
+    arena::ArenaIo,
     bindings,
     block_device::{
         BlockDevice,
@@ -88,6 +89,8 @@ pub(crate) enum Payload {
     Owned(IoBuf),
     /// A sealed shared buffer, for writing.
     Shared(SharedIoBuf),
+    /// A buffer of an arena, for reading or writing, as it says.
+    Arena(ArenaIo),
 }
 
 /// What to do.
@@ -184,6 +187,8 @@ impl Io {
         let raw = match (self.op, &self.payload) {
             (Op::Read | Op::Write, Payload::Owned(buf)) => buf.raw_range(&self.range)?,
             (Op::Write, Payload::Shared(buf)) => buf.raw_range(&self.range)?,
+            (Op::Read, Payload::Arena(buf)) if buf.is_read() => buf.raw_range(&self.range)?,
+            (Op::Write, Payload::Arena(buf)) if !buf.is_read() => buf.raw_range(&self.range)?,
             (Op::Flush, Payload::None) => return Ok(None),
             (Op::Discard { sectors }, Payload::None) if sectors > 0 => return Ok(None),
             _ => return Err(EINVAL),
@@ -266,10 +271,11 @@ impl<C: Complete> BioSet<C> {
             assert!(align_of::<Context<C>>() <= align_of::<u64>());
         }
         try_pin_init!(Self {
-            inner <- Opaque::try_ffi_init(|slot| {
+            inner <- Opaque::try_ffi_init(|slot: *mut bindings::bio_set| {
                 // SAFETY: `slot` is memory for a bio set that does not move, and that `drop`
-                // gives to `bioset_exit`.
+                // gives to `bioset_exit`. The callee leaves alone what it does not need.
                 to_result(unsafe {
+                    slot.write(pin_init::zeroed());
                     bindings::bioset_init(
                         slot,
                         reserve,

@@ -58,9 +58,9 @@ pub(crate) const BYTES_MAX: usize = bindings::BIO_VECS_MAX as usize * PAGE_SIZE;
 /// `ptr` points to an allocation of [`KVmalloc`] that is valid for reads and writes of `len` bytes,
 /// all of them initialised; `len` is a non-zero multiple of the page size and at most
 /// [`BYTES_MAX`]. The allocation is owned by this value.
-struct Memory {
-    ptr: NonNull<u8>,
-    len: usize,
+pub(super) struct Memory {
+    pub(super) ptr: NonNull<u8>,
+    pub(super) len: usize,
 }
 
 // SAFETY: `Memory` is a piece of memory that it owns, of no type in particular.
@@ -76,7 +76,7 @@ impl Memory {
         Layout::from_size_align(len, PAGE_SIZE).map_err(|_| EINVAL)
     }
 
-    fn new(len: usize) -> Result<Self> {
+    pub(super) fn new(len: usize) -> Result<Self> {
         let memory = KVmalloc::alloc(
             Self::layout(len)?,
             GFP_KERNEL | __GFP_ZERO,
@@ -204,7 +204,7 @@ pub(super) struct RawRange {
 }
 
 impl RawRange {
-    fn new(ptr: NonNull<u8>, len: usize, range: &Range<usize>) -> Result<Self> {
+    pub(super) fn new(ptr: NonNull<u8>, len: usize, range: &Range<usize>) -> Result<Self> {
         let bytes = checked_len(len, range)?;
         if bytes == 0 {
             return Err(EINVAL);

@@ -10,7 +10,8 @@
 //! | [`gendisk`] the disk | [`block_device`] the lower device | [`workqueue`] threads and ticks |
 //! | [`blk_mq`] queues and callbacks | [`bio`] asynchronous I/O | [`codec`] lz4, zstd |
 //! | [`request`] one request and its data | [`iobuf`] memory for it | [`xxhash`] checksum |
-//! | [`sysfs`] attributes and control files | | [`memalloc`] no I/O from allocations |
+//! | [`sysfs`] attributes and control files | [`arena`] memory under a lock | [`memalloc`] no I/O from allocations |
+//! | | | [`handoff`] values between contexts, [`random`] numbers |
 //!
 //! [`module`] keeps the module loaded, `compat` has what depends on the version of the kernel, and
 //! `bindings` what bindgen made from `rust/bindings/zbd_bindings.h`.
@@ -21,14 +22,17 @@
 mod bindings;
 mod compat;
 
+pub(crate) mod arena;
 pub(crate) mod bio;
 pub(crate) mod blk_mq;
 pub(crate) mod block_device;
 pub(crate) mod codec;
 pub(crate) mod gendisk;
+pub(crate) mod handoff;
 pub(crate) mod iobuf;
 pub(crate) mod memalloc;
 pub(crate) mod module;
+pub(crate) mod random;
 pub(crate) mod request;
 pub(crate) mod sysfs;
 pub(crate) mod workqueue;

@@ -162,6 +162,14 @@ impl<T: Operations> Request<T> {
         unsafe { (*self.rq.as_ptr()).__data_len as usize }
     }
 
+    /// Number of the request among those of its hardware queue that the driver has, below the
+    /// tag set's depth.
+    pub(crate) fn tag(&self) -> u32 {
+        // SAFETY: valid by the type invariants; constant while the request is ours.
+        // CAST: a request that the driver has, has a tag, which is not negative.
+        unsafe { (*self.rq.as_ptr()).tag as u32 }
+    }
+
     /// The driver's data of this request.
     pub(crate) fn data(&self) -> &T::RequestData {
         &self.pdu().data
@@ -314,6 +322,21 @@ impl<T: Operations> Part<T> {
             .pdu()
             .errno
             .cmpxchg(0, error.to_errno(), Relaxed);
+    }
+
+    /// Gives up the handle; if it was the last one, the request is the caller's alone again, and
+    /// what was [reported](Self::fail) is forgotten. Any context.
+    pub(crate) fn join(self) -> Option<Request<T>> {
+        let this = ManuallyDrop::new(self);
+        // Full: what the other handles did happens before what the caller does.
+        if this.request.pdu().parts.fetch_sub(1, Full) != 1 {
+            return None;
+        }
+        // INVARIANT: this was the last handle, and it is not dropped.
+        Some(Request {
+            rq: this.request.rq,
+            _ops: PhantomData,
+        })
     }
 }
 
