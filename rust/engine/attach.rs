@@ -302,6 +302,7 @@ impl Engine {
         for probe in root.probes.iter() {
             if let Some(zone) = self.zones.get_mut(probe.zone) {
                 zone.incarnation = probe.incarnation;
+                zone.candidate = !probe.log;
                 if !probe.log {
                     zone.mirror = ZONE_NONE;
                     zone.kind = None;
@@ -328,6 +329,7 @@ impl Engine {
                 }
             }
         }
+        self.checkpoint.mapped_blocks = root.mapped_blocks;
         self.top = root.top;
         self.root_top = root.top;
         self.generation = root.generation;
@@ -404,13 +406,14 @@ impl Engine {
         root.next_sequence = end;
         root.last_op = self.op;
         root.other_sequences = old.other_sequences;
+        root.mapped_blocks = old.mapped_blocks;
         root.top = old.top;
         root.open = old.open;
         if full {
             // Too many crashes in a row to list: this checkpoint makes a fresh start. Only its
             // root makes anything of it count, so the rule of reading first is kept in spirit:
             // a crash before that root leaves everything as it was found.
-            self.zones.choose_candidates(|_, _| {});
+            self.zones.choose_candidates(true, |_, _| {});
             self.zones.publish_candidates();
             self.checkpoint.requested = true;
             let generation = old.generation;
@@ -420,7 +423,7 @@ impl Engine {
         for start in epochs.iter() {
             try_push(&mut root.epochs, *start)?;
         }
-        let fits = self.list_table() && self.list_probes();
+        let fits = self.list_table() && self.list_probes(true);
         let buffer = self.root_buffer();
         let encoded = self.checkpoint.root.encode(buffers.bytes_mut(buffer));
         if !fits || encoded.is_none() {

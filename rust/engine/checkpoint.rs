@@ -77,6 +77,9 @@ pub struct Checkpoint {
     pub close_metadata: bool,
     /// Whether the volume is being detached.
     pub detaching: bool,
+    /// Logical blocks with data as of the newest root, and what the running checkpoint changes.
+    pub(super) mapped_blocks: u64,
+    pub(super) mapped_delta: i64,
     /// Log blocks written since the last cut.
     pub logged_blocks: u64,
     pub(super) merge: Merge,
@@ -124,6 +127,8 @@ impl Checkpoint {
             failures: 0,
             close_metadata: false,
             detaching: false,
+            mapped_blocks: 0,
+            mapped_delta: 0,
             logged_blocks: 0,
             merge: Merge::START,
             scratch: try_vec(packed::BYTES_MAX, 0)?,
@@ -445,6 +450,10 @@ impl Engine {
         root.next_sequence = cut;
         root.last_op = self.checkpoint.cut_op;
         root.other_sequences = other;
+        root.mapped_blocks = self
+            .checkpoint
+            .mapped_blocks
+            .saturating_add_signed(self.checkpoint.mapped_delta);
         root.top = self.top;
         root.open = open;
         root.epochs.clear();
@@ -454,7 +463,7 @@ impl Engine {
         };
         let mut fits = try_push(&mut root.epochs, start).is_ok();
         fits &= self.list_table();
-        fits &= self.list_probes();
+        fits &= self.list_probes(false);
         let buffer = self.root_buffer();
         let encoded = self.checkpoint.root.encode(buffers.bytes_mut(buffer));
         if !fits || encoded.is_none() {
@@ -505,7 +514,10 @@ impl Engine {
     }
 
     /// Lists the zones of the log and the candidates for it in the root.
-    pub(super) fn list_probes(&mut self) -> bool {
+    ///
+    /// With `listed_only`, candidates are chosen among those of the root before: only it has their
+    /// incarnations.
+    pub(super) fn list_probes(&mut self, listed_only: bool) -> bool {
         let root = &mut self.checkpoint.root;
         root.probes.clear();
         let mut fits = true;
@@ -514,7 +526,7 @@ impl Engine {
             fits &= try_push(&mut root.probes, *probe).is_ok();
         }
         let probes = &mut root.probes;
-        self.zones.choose_candidates(|zone, state| {
+        self.zones.choose_candidates(listed_only, |zone, state| {
             let probe = Probe {
                 zone,
                 incarnation: state.incarnation.wrapping_add(1),
@@ -595,6 +607,8 @@ impl Engine {
         self.root_top = self.top;
         let checkpoint = &mut self.checkpoint;
         checkpoint.frozen = false;
+        checkpoint.mapped_blocks = checkpoint.root.mapped_blocks;
+        checkpoint.mapped_delta = 0;
         checkpoint.failures = 0;
         checkpoint.touches.copy_within(checkpoint.touches_frozen..checkpoint.touch_count, 0);
         checkpoint.touch_count -= checkpoint.touches_frozen;
@@ -670,6 +684,7 @@ impl Engine {
             }
         }
         self.zones.abort();
+        self.checkpoint.mapped_delta = 0;
         self.checkpoint.merge = Merge::START;
         self.checkpoint.phase = Phase::Settling;
     }

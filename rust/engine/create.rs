@@ -122,7 +122,7 @@ pub fn create<M: Media, B: Buffers>(
         place.zone = zone;
         engine.zones.set_state(zone, ZoneState::Superblock);
     }
-    engine.zones.choose_candidates(|_, _| {});
+    engine.zones.choose_candidates(false, |_, _| {});
     engine.zones.publish_candidates();
     engine.config.discard = false;
     engine.begin_detach();

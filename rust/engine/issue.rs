@@ -11,7 +11,7 @@ use super::planted::Bug;
 use super::state::{Engine, Pending};
 use super::units::{Place, ZoneId, BLOCK_BYTES, UNITS_PER_BLOCK, UNIT_BYTES, ZONE_NONE};
 use super::write::Stall;
-use super::zones::{StreamKind, ZoneState};
+use super::zones::StreamKind;
 use super::format::segment::BLOCKS_MAX;
 
 /// A zone with less room than this many blocks is closed.
@@ -367,10 +367,6 @@ impl Engine {
             }
             offset += units;
         }
-    }
-
-    pub(super) fn zone_is_open(&self, zone: ZoneId) -> bool {
-        self.zones.get(zone).is_some_and(|zone| zone.state == ZoneState::Open)
     }
 }
 

@@ -302,6 +302,8 @@ impl Engine {
         let old = Entry::from_word(*word).unwrap_or(Entry::LOST);
         *word = entry.word();
         packed::insert(set, at);
+        self.checkpoint.mapped_delta +=
+            i64::from(entry.is_mapped()) - i64::from(old.is_mapped());
         self.stage_dead(lbn, old);
         true
     }

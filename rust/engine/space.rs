@@ -119,7 +119,13 @@ impl Engine {
             return Ok(());
         }
         let live = self.zones.live_units() + u64::from(units);
-        if live > self.geometry.usable_units() {
+        let usable = self.geometry.usable_units();
+        let nearly = live > usable / 16 * 15;
+        if nearly && !self.nearly_full {
+            self.notify(Notice::NearlyFull);
+        }
+        self.nearly_full = nearly || (self.nearly_full && live > usable / 8 * 7);
+        if live > usable {
             return Err(self.no_room());
         }
         if self.zones.candidates() < self.reserve_zones() {

@@ -6,17 +6,17 @@ use super::checkpoint::{Checkpoint, Phase};
 use super::collect::Collector;
 use super::error::{Error, Result};
 use super::format::entry::Entry;
-use super::format::root::{EpochStart, Features, Options, LABEL_BYTES};
+use super::format::root::{Features, Options, LABEL_BYTES};
 use super::io::{Action, BufferId, RequestId, Token};
 use super::limits::{Config, LOADS_MAX};
 use super::load::Load;
-use super::log::Log;
+use super::log::{Log, Stream};
 use super::overlay::Overlay;
 use super::pages::PageCache;
 use super::points::PointMap;
 use super::queue::Queue;
 use super::stats::{Gauges, Notice, Stats};
-use super::units::{place_seed, Geometry, Place, ZoneId, BLOCK_BYTES, UNIT_BYTES};
+use super::units::{place_seed, Geometry, Place, ZoneId, BLOCK_BYTES, UNIT_BYTES, ZONE_NONE};
 use super::zones::{Zone, ZoneSet};
 use crate::mem::{try_vec, Vec};
 
@@ -64,8 +64,6 @@ pub struct Engine {
     pub(super) epoch: u32,
     /// Generation of the newest durable root.
     pub(super) generation: u64,
-    /// Epochs of the user segments behind the newest root's cut.
-    pub(super) epochs: Vec<EpochStart>,
     /// Last operation number given out.
     pub(super) op: u64,
     /// User segments numbered below are durable.
@@ -133,7 +131,6 @@ impl Engine {
             height: geometry.height(),
             epoch: 0,
             generation: 0,
-            epochs: try_vec(0, EpochStart { sequence: 0, epoch: 0 })?,
             op: 0,
             durable: 1,
             zones: ZoneSet::new(geometry)?,
@@ -205,20 +202,30 @@ impl Engine {
     /// What the volume holds now.
     pub fn gauges(&self) -> Gauges {
         let capacity = self.geometry.capacity_units() * UNIT_BYTES as u64;
+        let used_zones = u64::from(self.geometry.zones) - self.zones.free() as u64;
+        let unwritten: u64 = self.log.streams.iter().map(|stream| self.unwritten(stream)).sum();
         let config = &self.config;
         let memory = PageCache::memory_bytes(config.cache_pages)
             + 2 * PointMap::memory_bytes(config.overlay_entries)
             + self.geometry.zones as usize * size_of::<Zone>()
             + config.segments() * super::format::segment::ENTRIES_MAX * UNIT_BYTES;
         Gauges {
-            mapped_blocks: 0,
+            mapped_blocks: self.checkpoint.mapped_blocks,
             live_bytes: self.zones.live_units() * UNIT_BYTES as u64,
-            used_bytes: (u64::from(self.geometry.zones) - self.zones.free() as u64) * capacity,
+            used_bytes: used_zones * capacity - unwritten,
             zones: self.geometry.zones.into(),
             free_zones: self.zones.free() as u64,
             cached_pages: self.pages.used() as u64,
             memory_bytes: memory as u64,
         }
+    }
+
+    /// Bytes of a stream's open zone, its second copy counted, that nothing is written to yet.
+    fn unwritten(&self, stream: &Stream) -> u64 {
+        let blocks = self.geometry.zone_capacity_blocks.saturating_sub(stream.cursor);
+        let zones = [stream.zone, stream.mirror];
+        let zones = zones.iter().filter(|zone| **zone != ZONE_NONE).count() as u64;
+        zones * u64::from(blocks) * BLOCK_BYTES as u64
     }
 
     /// Bytes of memory for buffers that the driver has to provide.

@@ -42,11 +42,12 @@ pub struct Stats {
 /// The volume's state now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {
-    /// Logical blocks that hold data.
+    /// Logical blocks that hold data, as of the newest checkpoint.
     pub mapped_blocks: u64,
     /// Bytes that live fragments and metadata take, second copies included.
     pub live_bytes: u64,
-    /// Bytes of zones that are not free.
+    /// Bytes of the lower device that are taken: zones that are not free, but for what is still
+    /// unwritten of open ones.
     pub used_bytes: u64,
     /// Number of zones.
     pub zones: u64,

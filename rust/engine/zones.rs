@@ -339,8 +339,12 @@ impl ZoneSet {
 
     /// Chooses the candidates that the next root lists, still open ones first, and calls `list`.
     ///
-    /// At most [`CANDIDATES_MAX`].
-    pub fn choose_candidates(&mut self, mut list: impl FnMut(ZoneId, &Zone)) {
+    /// At most [`CANDIDATES_MAX`]. With `listed_only`, only zones that are candidates already.
+    pub fn choose_candidates(
+        &mut self,
+        listed_only: bool,
+        mut list: impl FnMut(ZoneId, &Zone),
+    ) {
         let cuts = self.cuts;
         let mut chosen = 0;
         let total = self.zones.len();
@@ -361,7 +365,7 @@ impl ZoneSet {
             let Some(zone) = self.zones.get_mut(at) else {
                 continue;
             };
-            let fits = chosen < CANDIDATES_MAX;
+            let fits = chosen < CANDIDATES_MAX && (zone.candidate || !listed_only);
             zone.candidate = fits && (Self::is_free(zone.state) || dies || mirror_dies);
             if zone.candidate {
                 chosen += 1;

@@ -115,6 +115,8 @@ pub struct Root {
     pub last_op: u64,
     /// Next sequence number of the garbage collection and metadata streams.
     pub other_sequences: [u64; 2],
+    /// Logical blocks that the map holds data for.
+    pub mapped_blocks: u64,
     /// The map's top page: base and delta.
     pub top: [Entry; 2],
     /// Open zones of the user, garbage collection and metadata streams.
@@ -174,6 +176,7 @@ impl Root {
             next_sequence: 1,
             last_op: 0,
             other_sequences: [1; 2],
+            mapped_blocks: 0,
             top: [Entry::UNMAPPED; 2],
             open: [none; 3],
             places: [0; 3],
@@ -282,6 +285,7 @@ impl Root {
         put(out, 252, &(self.mirrors.len() as u32).to_le_bytes());
         put(out, 256, &(self.probes.len() as u16).to_le_bytes());
         put(out, 258, &(self.epochs.len() as u16).to_le_bytes());
+        put(out, 264, &self.mapped_blocks.to_le_bytes());
     }
 
     /// Length in bytes of a root that seems to start here, before anything is verified.
@@ -401,6 +405,7 @@ impl Root {
             next_sequence: get_u64(fixed, 152),
             last_op: get_u64(fixed, 160),
             other_sequences: [get_u64(fixed, 168), get_u64(fixed, 176)],
+            mapped_blocks: get_u64(fixed, 264),
             top: [top(184)?, top(192)?],
             open: [open(0), open(1), open(2)],
             places: [
@@ -441,6 +446,7 @@ impl Root {
             && self.cut_sequence <= self.next_sequence
             && self.cut_op <= self.last_op
             // Numbers only grow by one: what is near the end of the range was not counted.
+            && self.mapped_blocks <= geometry.logical_blocks
             && self.last_op < 1 << 60
             && self.next_sequence < 1 << 60
             && self.generation < 1 << 60
