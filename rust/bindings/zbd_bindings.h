@@ -18,6 +18,7 @@
 #include <linux/device/class.h>
 #include <linux/highmem.h>
 #include <linux/lz4.h>
+#include <linux/sched.h>
 #include <linux/sched/mm.h>
 #include <linux/sysfs.h>
 #include <linux/workqueue.h>
@@ -36,6 +37,11 @@ static inline struct device *zbd_disk_to_dev(struct gendisk *disk)
 static inline struct gendisk *zbd_dev_to_disk(struct device *dev)
 {
 	return dev_to_disk(dev);
+}
+
+static inline void zbd_cond_resched(void)
+{
+	cond_resched();
 }
 
 /*

@@ -12,9 +12,12 @@
 //! bytes end up mixed, as with two C `memcpy()`s; no reference to bytes that anybody else may
 //! change is ever handed out.
 
-use super::iobuf::{
-    Memory,
-    RawRange, //
+use super::{
+    bindings,
+    iobuf::{
+        Memory,
+        RawRange, //
+    }, //
 };
 use core::{
     cell::Cell,
@@ -51,6 +54,13 @@ struct Buffer {
 /// The buffers, as everybody may use them.
 pub(crate) struct Arena {
     buffers: KVVec<Buffer>,
+}
+
+/// Waits for another task that may have been put off the CPU that we are on: it gets its turn.
+fn wait_a_little() {
+    cpu_relax();
+    // SAFETY: task context, by the requirements of all callers.
+    unsafe { bindings::zbd_cond_resched() };
 }
 
 /// Counts a copy until it is dropped.
@@ -94,7 +104,7 @@ impl Arena {
         while buffer.copies.fetch_add(1, Acquire) & CLAIMED != 0 {
             buffer.copies.fetch_sub(1, Relaxed);
             while buffer.copies.load(Relaxed) & CLAIMED != 0 {
-                cpu_relax();
+                wait_a_little();
             }
         }
         Ok(Copying(buffer))
@@ -184,7 +194,8 @@ impl Drop for ArenaIo {
     }
 }
 
-/// The owner's handle: the only one that gives slices.
+/// The owner's handle: the only one that gives slices. For task context; its lock must be one that
+/// allows sleeping.
 pub(crate) struct ArenaOwner {
     arena: Arc<Arena>,
     any_claims: Cell<bool>,
@@ -205,7 +216,7 @@ impl ArenaOwner {
             self.any_claims.set(true);
             buffer.copies.fetch_add(CLAIMED, Full);
             while buffer.copies.load(Acquire) != CLAIMED {
-                cpu_relax();
+                wait_a_little();
             }
         }
         // Full, above: a read that we do not see here sees the claim.

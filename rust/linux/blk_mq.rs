@@ -152,8 +152,12 @@ impl<T: Operations> Vtable<T> {
             // SAFETY: the queue exists and its data was given when it was allocated.
             let queue = unsafe { DiskData::<T::QueueData>::from_queue((*hctx).queue) };
             let hw = KBox::new(T::init_hctx(queue.queue_data(), index)?, GFP_KERNEL)?;
-            // SAFETY: `hctx` is ours to set up.
-            unsafe { (*hctx).driver_data = hw.into_foreign().cast() };
+            // SAFETY: `hctx` is ours to set up; the class outlives all requests.
+            unsafe {
+                (*hctx).driver_data = hw.into_foreign();
+                let class = queue.flush_lock_class().as_ptr();
+                bindings::blk_mq_hctx_set_fq_lock_class(hctx, class);
+            }
             Ok(0)
         })
     }

@@ -41,8 +41,10 @@ use kernel::{
             Atomic,
             Relaxed, //
         },
-        Arc, //
-    }, //
+        Arc,
+        LockClassKey, //
+    },
+    types::ForeignOwnable, //
 };
 
 /// What a disk can do. Sizes in bytes.
@@ -104,15 +106,49 @@ impl QueueLimits {
 }
 
 /// What hangs on a `struct gendisk` and on its queue.
+#[pin_data]
 pub(super) struct DiskData<Q> {
     queue_data: Arc<Q>,
     /// Set under the disk's `open_mutex`: nobody can open the disk any more.
     closing: Atomic<bool>,
+    /// Flushes of stacked disks complete within each other, with a lock of each held.
+    #[pin]
+    flush_lock_class: LockClassKey,
     /// Put when the disk itself is freed: its operations are in this module.
     _module: ModuleRef,
 }
 
-impl<Q> DiskData<Q> {
+impl<Q: Send + Sync + 'static> DiskData<Q> {
+    /// Makes the data, as a pointer for C that `free` takes back.
+    fn alloc(queue_data: Arc<Q>) -> Result<*mut ffi::c_void> {
+        let module = ModuleRef::try_new()?;
+        let this = KBox::pin_init(
+            pin_init!(Self {
+                queue_data,
+                closing: Atomic::new(false),
+                flush_lock_class <- LockClassKey::new_dynamic(),
+                _module: module,
+            }),
+            GFP_KERNEL,
+        )?;
+        Ok(this.into_foreign())
+    }
+
+    /// Frees the data.
+    ///
+    /// # Safety
+    ///
+    /// `data` must come from `alloc`, and nobody may use it any more.
+    unsafe fn free(data: *mut ffi::c_void) {
+        // SAFETY: by the requirements of this function.
+        drop(unsafe { <Pin<KBox<Self>> as ForeignOwnable>::from_foreign(data) });
+    }
+
+    /// Lock class for the flush state of hardware queues.
+    pub(super) fn flush_lock_class(&self) -> &LockClassKey {
+        &self.flush_lock_class
+    }
+
     /// The data of a queue.
     ///
     /// # Safety
@@ -176,8 +212,8 @@ impl<T: Operations> Vtable<T> {
     ///
     /// Called by the block layer once, when an added disk is freed.
     unsafe extern "C" fn free_disk(disk: *mut bindings::gendisk) {
-        // SAFETY: `Disk::new` leaked a box there; nobody can reach it through the disk any more.
-        drop(unsafe { KBox::from_raw((*disk).private_data.cast::<DiskData<T::QueueData>>()) });
+        // SAFETY: `Disk::new` made it; nobody can reach it through the disk any more.
+        unsafe { DiskData::<T::QueueData>::free((*disk).private_data) };
     }
 }
 
@@ -192,8 +228,9 @@ enum State {
 ///
 /// # Invariants
 ///
-/// `disk` was allocated by `Disk::new`, and this holds its reference. `private_data` of the disk is
-/// a leaked box, which `free_disk` owns once the state is `Added`, and this value until then.
+/// `disk` was allocated by `Disk::new`, and this holds its reference. `private_data` of the disk
+/// comes from `DiskData::alloc`; `free_disk` owns it once the state is `Added`, and this value until
+/// then.
 pub(crate) struct Disk<T: Operations> {
     disk: NonNull<bindings::gendisk>,
     state: State,
@@ -220,15 +257,7 @@ impl<T: Operations> Disk<T> {
         tags: Arc<TagSet<T>>,
         queue_data: Arc<T::QueueData>,
     ) -> Result<Self> {
-        let data = KBox::new(
-            DiskData {
-                queue_data,
-                closing: Atomic::new(false),
-                _module: ModuleRef::try_new()?,
-            },
-            GFP_KERNEL,
-        )?;
-        let data = KBox::into_raw(data);
+        let data = DiskData::alloc(queue_data)?;
         let mut limits = limits.to_raw();
         // SAFETY: the tag set is initialised and outlives the disk, which will hold a reference;
         // `data` is what callbacks expect; the lock class is static.
@@ -236,7 +265,7 @@ impl<T: Operations> Disk<T> {
             bindings::__blk_mq_alloc_disk(
                 tags.as_raw(),
                 &mut limits,
-                data.cast(),
+                data,
                 static_lock_class!().as_ptr(),
             )
         })
@@ -244,14 +273,14 @@ impl<T: Operations> Disk<T> {
         let disk = match disk {
             Ok(disk) => disk,
             Err(e) => {
-                // SAFETY: leaked above, and not taken by anybody.
-                drop(unsafe { KBox::from_raw(data) });
+                // SAFETY: made above, and not taken by anybody.
+                unsafe { DiskData::<T::QueueData>::free(data) };
                 return Err(e);
             }
         };
         // SAFETY: the disk is new and ours.
         unsafe {
-            (*disk.as_ptr()).private_data = data.cast();
+            (*disk.as_ptr()).private_data = data;
             (*disk.as_ptr()).fops = Vtable::<T>::OPS;
         }
         // INVARIANT: allocated above; dropping frees all of it, from here on also on errors.
@@ -368,11 +397,11 @@ impl<T: Operations> Drop for Disk<T> {
         let disk = self.disk.as_ptr();
         match self.state {
             // SAFETY: the disk was never added, so that nobody but us refers to its data, and
-            // `free_disk` is not called. The box goes last: tearing down the queue needs it.
+            // `free_disk` is not called. The data goes last: tearing down the queue needs it.
             State::New => unsafe {
-                let data = (*disk).private_data.cast::<DiskData<T::QueueData>>();
+                let data = (*disk).private_data;
                 bindings::put_disk(disk);
-                drop(KBox::from_raw(data));
+                DiskData::<T::QueueData>::free(data);
             },
             // SAFETY: the disk was added; this is our reference.
             State::Added => unsafe {

@@ -181,7 +181,7 @@ mod tests {
             (8192, 7),
             (64 << 10, 100),
             (512 << 10, 1024),
-            (512, 4095),
+            (512, 5001),
         ] {
             let mut expected = KVVec::from_elem(0u8, len, GFP_KERNEL)?;
             random.fill(&mut expected, 0);
