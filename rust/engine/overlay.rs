@@ -53,6 +53,28 @@ impl Overlay {
         })
     }
 
+    /// A copy with twice the room: replay does not know beforehand how much it will find.
+    ///
+    /// # Errors
+    ///
+    /// `Error::NoMemory`.
+    pub fn grown(&self) -> Result<Overlay> {
+        let mut copy = Overlay::new(0, self.ranges.len() * 2)?;
+        copy.points = self.points.grown()?;
+        for (room, range) in copy.ranges.iter_mut().zip(self.ranges()) {
+            *room = *range;
+        }
+        copy.range_count = self.range_count;
+        Ok(copy)
+    }
+
+    /// Whether a piece of up to `points` points or one range surely fits, in any order of
+    /// operation numbers: an old range may be cut up by every newer one.
+    pub fn fits_unordered(&self, points: usize) -> bool {
+        let free = self.ranges.len() - self.range_count;
+        self.points.room() >= points && free > self.range_count + 2
+    }
+
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.points.clear();

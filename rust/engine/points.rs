@@ -83,6 +83,21 @@ impl PointMap {
         })
     }
 
+    /// A copy with twice the room.
+    ///
+    /// # Errors
+    ///
+    /// `Error::NoMemory`.
+    pub fn grown(&self) -> Result<PointMap> {
+        let mut copy = PointMap::new(2 * self.leaves.len() * LEAF_KEYS_TYPICAL)?;
+        let mut at = 0;
+        while let Some((key, entry, op)) = self.next_at_or_after(at) {
+            copy.insert(key, entry, op);
+            at = key + 1;
+        }
+        Ok(copy)
+    }
+
     /// Bytes of memory that a tree for `entries` entries takes.
     pub fn memory_bytes(entries: usize) -> usize {
         let leaves = entries.div_ceil(LEAF_KEYS_TYPICAL) + 8;

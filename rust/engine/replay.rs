@@ -9,16 +9,19 @@
 
 use super::attach::{read_readable, Report};
 use super::error::{Error, Result};
+use super::format::entry::EXTENT_SHIFT_MAX;
 use super::format::fragment::{self, Identity};
 use super::format::root::{Probe, Root};
 use super::format::segment::{Item, SegmentHeader, SegmentKind, BLOCKS_MAX, BYTES_MAX};
 use super::io::Media;
-use super::overlay::Overlay;
 use super::planted::Bug;
 use super::state::Engine;
 use super::units::{Place, BLOCK_BYTES, UNITS_PER_BLOCK, UNIT_BYTES};
 use super::zones::{StreamKind, ZoneState};
 use crate::mem::{try_push, try_vec, Vec};
+
+/// Points that one item adds at most: an extent's blocks.
+const POINTS_PER_ITEM: usize = 1 << EXTENT_SHIFT_MAX;
 
 /// A user segment that was found behind the cut.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +30,6 @@ struct Found {
     probe: usize,
     start: u32,
     blocks: u32,
-    entries: u32,
     /// Whether its summary is readable.
     summary: bool,
     /// Fragments that do not verify.
@@ -58,7 +60,6 @@ impl<'a, M: Media> Replay<'a, M> {
             probe: 0,
             start: 0,
             blocks: 0,
-            entries: 0,
             summary: false,
             damaged: 0,
         };
@@ -75,7 +76,6 @@ impl<'a, M: Media> Replay<'a, M> {
         }
         replay.found.sort_unstable_by_key(|found| (found.sequence, found.damaged));
         let end = replay.prefix(report)?;
-        replay.make_room(end)?;
         replay.apply(end, report)?;
         replay.settle_zones(end);
         Ok(end)
@@ -173,7 +173,6 @@ impl<'a, M: Media> Replay<'a, M> {
             probe: at,
             start: block,
             blocks: header.layout.blocks,
-            entries: u32::from(header.entries),
             summary: false,
             damaged: 0,
         };
@@ -242,33 +241,6 @@ impl<'a, M: Media> Replay<'a, M> {
         Ok(next)
     }
 
-    /// The accepted segments, each once.
-    fn accepted(&self, end: u64) -> impl Iterator<Item = Found> + '_ {
-        let mut last = None;
-        self.found
-            .iter()
-            .filter(move |found| {
-                let fresh = last != Some(found.sequence);
-                last = Some(found.sequence);
-                fresh && found.sequence < end
-            })
-            .copied()
-    }
-
-    /// Makes sure that the overlay holds all there is: a crash during a checkpoint leaves what
-    /// belongs to two.
-    fn make_room(&mut self, end: u64) -> Result {
-        let entries: usize = self.accepted(end).map(|found| found.entries as usize).sum();
-        let config = &self.engine.config;
-        // Each entry may be an extent, but no more blocks are mapped than an overlay took.
-        let points = (entries * 2).max(config.overlay_entries * 3);
-        if entries > config.overlay_entries / 2 {
-            let ranges = config.overlay_ranges * 3;
-            self.engine.active = Overlay::new(points, ranges)?;
-        }
-        Ok(())
-    }
-
     fn apply(&mut self, end: u64, report: &mut Report) -> Result {
         let count = self.found.len();
         let mut order = 0;
@@ -326,9 +298,13 @@ impl<'a, M: Media> Replay<'a, M> {
             _ => return Ok(()),
         };
         let end = lbn.saturating_add(blocks);
-        let room = self.engine.active.points.room() >= 1 << 6 && self.engine.active.range_room() > 1;
-        if end > self.engine.geometry.logical_blocks || !room || op >= 1 << 60 {
+        if end > self.engine.geometry.logical_blocks || op >= 1 << 60 {
             return Err(Error::Corrupt);
+        }
+        if !self.engine.active.fits_unordered(POINTS_PER_ITEM) {
+            // A crash during a checkpoint leaves what two overlays held, and whoever wrote it may
+            // have had larger ones.
+            self.engine.active = self.engine.active.grown()?;
         }
         match item {
             Item::Fragment(Identity::Data { lbn, log2, .. }) => {
