@@ -7,6 +7,7 @@
 //! sequential, as on zoned hardware: zones that hold roots may also start again at their start.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 use zbd_engine::{Error, Media, Result};
 
@@ -15,14 +16,24 @@ pub const BLOCK: usize = 4096;
 
 type Block = Rc<[u8; BLOCK]>;
 
+/// A block in the cache.
+#[derive(Clone)]
+struct Cached {
+    id: u64,
+    /// The write or discard that it is part of.
+    io: u64,
+    data: Block,
+}
+
 /// The disk.
 #[derive(Clone)]
 pub struct Disk {
     blocks: u64,
     durable: BTreeMap<u64, Block>,
-    /// Cached writes by block, oldest first, each with its number.
-    unflushed: BTreeMap<u64, Vec<(u64, Block)>>,
+    /// Cached writes by block, oldest first.
+    unflushed: BTreeMap<u64, Vec<Cached>>,
     next_id: u64,
+    next_io: u64,
     zone_blocks: u64,
     pointers: BTreeMap<u64, u64>,
     /// Blocks that cannot be read.
@@ -41,6 +52,7 @@ impl Disk {
             durable: BTreeMap::new(),
             unflushed: BTreeMap::new(),
             next_id: 0,
+            next_io: 0,
             zone_blocks,
             pointers: BTreeMap::new(),
             unreadable: BTreeSet::new(),
@@ -71,6 +83,7 @@ impl Disk {
 
     /// Puts a completed write into the cache.
     pub fn complete_write(&mut self, address: u64, bytes: &[u8], durable: bool) {
+        self.next_io += 1;
         for (at, chunk) in bytes.chunks_exact(BLOCK).enumerate() {
             let block = address / BLOCK as u64 + at as u64;
             let mut data = [0; BLOCK];
@@ -87,19 +100,25 @@ impl Disk {
             self.unflushed.remove(&block);
             self.durable.insert(block, data);
         } else {
-            self.unflushed.entry(block).or_default().push((id, data));
+            self.cache(block, id, data);
         }
+    }
+
+    fn cache(&mut self, block: u64, id: u64, data: Block) {
+        let io = self.next_io;
+        let writes = self.unflushed.entry(block).or_default();
+        writes.push(Cached { id, io, data });
     }
 
     /// Makes what completed before `mark` durable.
     pub fn complete_flush(&mut self, mark: u64) {
         let durable = &mut self.durable;
         self.unflushed.retain(|block, writes| {
-            writes.retain(|(id, data)| {
-                if *id < mark {
-                    durable.insert(*block, data.clone());
+            writes.retain(|write| {
+                if write.id < mark {
+                    durable.insert(*block, write.data.clone());
                 }
-                *id >= mark
+                write.id >= mark
             });
             !writes.is_empty()
         });
@@ -107,6 +126,7 @@ impl Disk {
 
     /// Drops a zone's contents.
     pub fn discard(&mut self, address: u64, bytes: u64) {
+        self.next_io += 1;
         let first = address / BLOCK as u64;
         let zero: Block = Rc::new([0; BLOCK]);
         for block in first..first + bytes / BLOCK as u64 {
@@ -117,36 +137,47 @@ impl Disk {
         self.pointers.insert(first / self.zone_blocks, 0);
     }
 
-    /// Blocks whose cached writes a crash may keep or drop, one bit each for [`Disk::crash`].
-    pub fn at_stake(&self) -> usize {
-        self.unflushed.values().map(Vec::len).sum()
+    /// The writes that a crash may keep or drop, with their blocks in the cache.
+    pub fn at_stake(&self) -> BTreeMap<u64, usize> {
+        let mut counts = BTreeMap::new();
+        for write in self.unflushed.values().flatten() {
+            *counts.entry(write.io).or_insert(0) += 1;
+        }
+        counts
     }
 
-    /// Power fails: cached block writes survive where `keep` says so.
-    pub fn crash(&mut self, mut keep: impl FnMut(usize) -> bool) {
-        let mut at = 0;
+    /// Power fails: a cached block survives where `keep` says so, told its write and its number.
+    pub fn crash(&mut self, mut keep: impl FnMut(u64, u64) -> bool) {
         for (block, writes) in std::mem::take(&mut self.unflushed) {
-            for (_, data) in writes {
-                if keep(at) {
-                    self.durable.insert(block, data);
+            for write in writes {
+                if keep(write.io, write.id) {
+                    self.durable.insert(block, write.data);
                 }
-                at += 1;
             }
         }
         self.pointers.clear();
         self.budget = None;
     }
 
+    /// A number that two disks of one run share if they hold the same on the medium.
+    ///
+    /// Holds while all blocks of both are alive: it is made of where they are in memory.
+    pub fn image(&self) -> u64 {
+        let mut hasher = std::hash::DefaultHasher::new();
+        for (block, data) in &self.durable {
+            (block, Rc::as_ptr(data) as usize).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
     /// Lets a write in flight survive a crash in part.
     pub fn tear(&mut self, address: u64, bytes: &[u8], mut keep: impl FnMut() -> bool) {
+        self.next_io += 1;
         for (at, chunk) in bytes.chunks_exact(BLOCK).enumerate() {
             if keep() {
                 let mut data = [0; BLOCK];
                 data.copy_from_slice(chunk);
-                let block = address / BLOCK as u64 + at as u64;
-                let write = (self.next_id, Rc::new(data));
-                self.unflushed.entry(block).or_default().push(write);
-                self.next_id += 1;
+                self.put(address / BLOCK as u64 + at as u64, Rc::new(data), false);
             }
         }
     }
@@ -172,8 +203,8 @@ impl Disk {
 
     /// What a block reads as.
     pub fn block(&self, block: u64) -> Block {
-        if let Some((_, data)) = self.unflushed.get(&block).and_then(|writes| writes.last()) {
-            return data.clone();
+        if let Some(write) = self.unflushed.get(&block).and_then(|writes| writes.last()) {
+            return write.data.clone();
         }
         match self.durable.get(&block) {
             Some(data) => data.clone(),
@@ -205,12 +236,23 @@ impl Media for Disk {
 
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> Result {
         assert_eq!(address % BLOCK as u64, 0);
-        for (at, chunk) in bytes.chunks_exact_mut(BLOCK).enumerate() {
-            let block = address / BLOCK as u64 + at as u64;
-            if block >= self.blocks || self.unreadable.contains(&block) {
-                return Err(Error::Io);
+        let first = address / BLOCK as u64;
+        let end = first + (bytes.len() / BLOCK) as u64;
+        if end > self.blocks || self.unreadable.range(first..end).next().is_some() {
+            return Err(Error::Io);
+        }
+        bytes.fill(0);
+        let mut copy = |block: u64, data: &Block| {
+            let at = (block - first) as usize * BLOCK;
+            bytes[at..at + BLOCK].copy_from_slice(&**data);
+        };
+        for (block, data) in self.durable.range(first..end) {
+            copy(*block, data);
+        }
+        for (block, writes) in self.unflushed.range(first..end) {
+            if let Some(write) = writes.last() {
+                copy(*block, &write.data);
             }
-            chunk.copy_from_slice(&*self.block(block));
         }
         Ok(())
     }

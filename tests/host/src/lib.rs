@@ -6,4 +6,5 @@
 pub mod disk;
 pub mod reference;
 pub mod rng;
+pub mod workload;
 pub mod world;

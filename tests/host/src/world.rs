@@ -4,7 +4,7 @@
 //! seed decides, and checks what is read against the reference model.
 
 use crate::disk::{Disk, BLOCK};
-use crate::reference::{Reference, Version};
+use crate::reference::{Mark, Reference, Version};
 use crate::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use zbd_engine::attach::Report;
@@ -49,10 +49,25 @@ impl Buffers for Memory {
 }
 
 /// A lower I/O in flight.
-struct InFlight {
-    action: Action,
-    data: Vec<u8>,
-    mark: u64,
+#[derive(Clone)]
+pub struct InFlight {
+    /// What it does.
+    pub action: Action,
+    /// What is written.
+    pub data: Vec<u8>,
+    /// A flush makes durable what completed before this number.
+    pub mark: u64,
+}
+
+/// A moment at which power may fail.
+#[derive(Clone)]
+pub struct CrashPoint {
+    /// The disk.
+    pub disk: Disk,
+    /// What is in flight.
+    pub in_flight: Vec<InFlight>,
+    /// What is known.
+    pub reference: Reference,
 }
 
 /// How a write ended.
@@ -82,13 +97,17 @@ pub struct World {
     in_flight: Vec<InFlight>,
     woken: BTreeSet<RequestId>,
     completed: BTreeMap<RequestId, Result>,
-    flushes: BTreeMap<RequestId, BTreeMap<u64, usize>>,
+    flushes: BTreeMap<RequestId, Mark>,
     next_request: RequestId,
     next_version: Version,
     /// Payload bytes of data blocks: at least 16.
     pub payload: usize,
     /// One in this many lower writes fails; 0: none.
     pub write_errors: u64,
+    /// So many of the next lower writes fail, roots excepted.
+    pub fail_next: u32,
+    /// Where the moments before each completion are recorded, if wanted.
+    pub crash_points: Option<Vec<CrashPoint>>,
 }
 
 /// A volume's options in tests.
@@ -135,9 +154,42 @@ impl World {
             next_version: 1,
             payload: 600,
             write_errors: 0,
+            fail_next: 0,
+            crash_points: None,
         };
         world.attach().expect("attach");
         world
+    }
+
+    /// A world without engine around a disk that was left by a crash of this one.
+    pub fn resume(&mut self, disk: Disk, reference: Reference) -> World {
+        World {
+            engine: None,
+            disk,
+            reference,
+            config: self.config,
+            rng: Rng::new(self.rng.next()),
+            memory: Memory::new(&self.config),
+            in_flight: Vec::new(),
+            woken: BTreeSet::new(),
+            completed: BTreeMap::new(),
+            flushes: BTreeMap::new(),
+            next_request: 0,
+            next_version: self.next_version,
+            payload: self.payload,
+            write_errors: 0,
+            fail_next: 0,
+            crash_points: None,
+        }
+    }
+
+    /// The present moment.
+    pub fn crash_point(&self) -> CrashPoint {
+        CrashPoint {
+            disk: self.disk.clone(),
+            in_flight: self.in_flight.clone(),
+            reference: self.reference.clone(),
+        }
     }
 
     /// The engine, which must be attached.
@@ -151,7 +203,6 @@ impl World {
         self.woken.clear();
         self.completed.clear();
         self.flushes.clear();
-        self.memory = Memory::new(&self.config);
         let (engine, report) = Engine::attach(&mut self.disk, &mut self.memory, &self.config)?;
         self.engine = Some(engine);
         self.disk.forget_pointers();
@@ -176,13 +227,23 @@ impl World {
     pub fn crash(&mut self) {
         let mut rng = self.rng.clone();
         for io in std::mem::take(&mut self.in_flight) {
-            if let Action::Write { address, .. } = io.action {
+            if let Action::Write {
+                address, barrier, ..
+            } = io.action
+            {
+                // The device flushes first: what is behind the flush survives only with it.
+                if barrier == Barrier::FlushFua {
+                    if rng.one_in(2) {
+                        continue;
+                    }
+                    self.disk.complete_flush(io.mark);
+                }
                 let bias = 1 + rng.below(4);
                 self.disk.tear(address, &io.data, || rng.below(4) < bias);
             }
         }
         let bias = rng.below(5);
-        self.disk.crash(|_| rng.below(4) < bias);
+        self.disk.crash(|_, _| rng.below(4) < bias);
         self.rng = rng;
         self.engine = None;
     }
@@ -241,6 +302,10 @@ impl World {
         if self.in_flight.is_empty() {
             return false;
         }
+        if self.crash_points.is_some() {
+            let point = self.crash_point();
+            self.crash_points.as_mut().unwrap().push(point);
+        }
         let at = self.rng.below(self.in_flight.len() as u64) as usize;
         let io = self.in_flight.swap_remove(at);
         let (token, result) = self.perform(io);
@@ -271,7 +336,12 @@ impl World {
                 let first = address / BLOCK as u64;
                 let bad = (first..first + (io.data.len() / BLOCK) as u64)
                     .any(|block| self.disk.unwritable.contains(&block));
-                if bad || (self.write_errors > 0 && self.rng.one_in(self.write_errors)) {
+                let mut bad = bad || (self.write_errors > 0 && self.rng.one_in(self.write_errors));
+                if self.fail_next > 0 && !bad && !io.data.starts_with(b"zbdROOT") {
+                    self.fail_next -= 1;
+                    bad = true;
+                }
+                if bad {
                     return (token, Err(Error::Io));
                 }
                 if barrier == Barrier::FlushFua {
@@ -302,7 +372,7 @@ impl World {
         let mut rounds = 0;
         while self.step() {
             rounds += 1;
-            if rounds >= 4_000 { let engine = self.engine.as_ref().expect("attached"); panic!("never rests: {:?} {:?}", engine.situation(), engine.stats); }
+            self.give_up_after(rounds, "the engine never rests");
         }
     }
 
@@ -320,13 +390,18 @@ impl World {
                 idle = 0;
             } else {
                 idle += 1;
-                if idle >= 100 {
-                    let engine = self.engine.as_ref().expect("attached");
-                    panic!("request {request} waits for ever: {}", format_args!("{:?}", engine.situation()));
-                }
+                self.give_up_after(idle * 40, "a request waits for ever");
             }
             rounds += 1;
-            if rounds >= 4_000 { let engine = self.engine.as_ref().expect("attached"); panic!("request {request} is starved: {:?} {:?}", engine.situation(), engine.stats); }
+            self.give_up_after(rounds, "a request is starved");
+        }
+    }
+
+    /// Fails the test when something has taken so many rounds that it will never end.
+    fn give_up_after(&self, rounds: u32, what: &str) {
+        if rounds >= 4_000 {
+            let engine = self.engine.as_ref().expect("attached");
+            panic!("{what}: {:?} {:?}", engine.situation(), engine.stats);
         }
     }
 
@@ -350,7 +425,7 @@ impl World {
         };
         let outcome = self.place(piece, &payload);
         if outcome == Outcome::Done {
-            self.reference.write(lbn, version);
+            self.reference.write(lbn, 1, version);
         }
         outcome
     }
@@ -368,9 +443,7 @@ impl World {
         };
         let outcome = self.place(piece, &payload);
         if outcome == Outcome::Done {
-            for block in lbn..lbn + (1 << log2) {
-                self.reference.write(block, version);
-            }
+            self.reference.write(lbn, 1 << log2, version);
         }
         outcome
     }
@@ -379,9 +452,7 @@ impl World {
     pub fn zero(&mut self, lbn: u64, blocks: u64) -> Outcome {
         let outcome = self.place(Piece::Zeros { lbn, blocks }, &[]);
         if outcome == Outcome::Done {
-            for block in lbn..lbn + blocks {
-                self.reference.write(block, 0);
-            }
+            self.reference.write(lbn, blocks, 0);
         }
         outcome
     }
@@ -391,10 +462,7 @@ impl World {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            if attempts > 2_000 {
-                let engine = self.engine();
-                panic!("{piece:?} never finds a place: {:?} {:?}", engine.situation(), engine.stats);
-            }
+            self.give_up_after(2 * attempts, "a write never finds a place");
             let mut slots = [Slot::EMPTY];
             let engine = self.engine.as_mut().expect("attached");
             match engine.reserve(&mut self.memory, request, &[piece], &mut slots) {
@@ -419,6 +487,41 @@ impl World {
                 Err(Stall::Range) => panic!("range refused: {piece:?}"),
             }
         }
+    }
+
+    /// Writes a block twice: the slot that is reserved first is committed last and wins.
+    pub fn write_crossed(&mut self, lbn: u64) {
+        let request = self.request();
+        let versions = [self.next_version + 1, self.next_version];
+        self.next_version += 2;
+        let payloads = versions.map(|version| self.payload_for(lbn, version));
+        let piece = Piece::Data {
+            lbn,
+            log2: 0,
+            codec: Codec::Lz4,
+            bytes: payloads[0].len(),
+        };
+        let mut slots = [Slot::EMPTY; 2];
+        let engine = self.engine.as_mut().expect("attached");
+        let found = engine.reserve(&mut self.memory, request, &[piece; 2], &mut slots);
+        assert_eq!(found, Ok(2), "a fresh segment takes two small fragments");
+        for (slot, payload) in slots.iter().zip(&payloads) {
+            let (buffer, range) = slot.range().expect("data");
+            assert!(slot.fill(&mut self.memory.bytes_mut(buffer)[range], payload));
+        }
+        let engine = self.engine.as_mut().expect("attached");
+        engine.commit(&mut self.memory, &slots[1..]);
+        engine.commit(&mut self.memory, &slots[..1]);
+        self.reference.write(lbn, 1, versions[1]);
+        self.reference.write(lbn, 1, versions[0]);
+        self.submit();
+    }
+
+    /// Seals what waits in open segments.
+    pub fn tick(&mut self) {
+        let engine = self.engine.as_mut().expect("attached");
+        engine.tick(&mut self.memory);
+        self.submit();
     }
 
     /// Starts a flush; answers its request.
@@ -449,19 +552,7 @@ impl World {
     /// Reads a block: its version, or the error.
     pub fn read(&mut self, lbn: u64) -> std::result::Result<Version, Error> {
         for _ in 0..100 {
-            let request = self.request();
-            let mut pieces = [ReadPiece::EMPTY];
-            loop {
-                let engine = self.engine.as_mut().expect("attached");
-                match engine.lookup(&mut self.memory, request, lbn, &mut pieces) {
-                    Lookup::Found(_) => break,
-                    Lookup::Wait => {
-                        self.submit();
-                        self.wait(request);
-                    }
-                }
-            }
-            let piece = pieces[0];
+            let piece = self.start_read(lbn);
             // Let the engine move and free things while the read is under way.
             for _ in 0..self.rng.below(4) {
                 self.step();
@@ -496,7 +587,11 @@ impl World {
         let (_, payload) = piece.open(bytes).ok_or(Error::Corrupt)?;
         let stamp = u64::from_le_bytes(payload[..8].try_into().unwrap());
         let first = piece.lbn & !(piece.extent_blocks() as u64 - 1);
-        assert_eq!(stamp, first, "block {} holds another block's data", piece.lbn);
+        assert_eq!(
+            stamp, first,
+            "block {} holds another block's data",
+            piece.lbn
+        );
         Ok(u64::from_le_bytes(payload[8..16].try_into().unwrap()))
     }
 
@@ -533,5 +628,30 @@ impl World {
             self.reference.settle(lbn, version)?;
         }
         Ok(report)
+    }
+
+    /// Looks a block up and keeps it from being moved away until [`World::finish_read`].
+    pub fn start_read(&mut self, lbn: u64) -> ReadPiece {
+        let request = self.request();
+        let mut pieces = [ReadPiece::EMPTY];
+        loop {
+            let engine = self.engine.as_mut().expect("attached");
+            match engine.lookup(&mut self.memory, request, lbn, &mut pieces) {
+                Lookup::Found(_) => return pieces[0],
+                Lookup::Wait => {
+                    self.submit();
+                    self.wait(request);
+                }
+            }
+        }
+    }
+
+    /// Reads what was looked up; a held zone keeps it as it was, so that it verifies at once.
+    pub fn finish_read(&mut self, piece: &ReadPiece) -> std::result::Result<Version, Error> {
+        let found = self.fetch(piece);
+        let engine = self.engine.as_mut().expect("attached");
+        engine.release(piece);
+        self.submit();
+        found
     }
 }
