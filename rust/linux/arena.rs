@@ -76,6 +76,7 @@ impl Drop for Copying<'_> {
 impl Arena {
     /// Allocates buffers of these sizes in bytes: multiples of the page size, at most
     /// [`BYTES_MAX`](super::iobuf::BYTES_MAX). May sleep.
+    #[expect(clippy::new_ret_no_self, reason = "whoever makes an arena owns it")]
     pub(crate) fn new(sizes: impl Iterator<Item = usize>) -> Result<ArenaOwner> {
         let mut buffers = KVVec::new();
         for bytes in sizes {

@@ -19,6 +19,7 @@ use crate::linux::{
         BlockDevice,
         Mode, //
     },
+    handoff::Handoff,
     iobuf::{
         IoBuf,
         IoBufPool, //
@@ -31,7 +32,6 @@ use crate::linux::{
     }, //
 };
 use kernel::{
-    new_mutex,
     prelude::*,
     sync::{
         atomic::{
@@ -40,8 +40,7 @@ use kernel::{
             Relaxed, //
         },
         Arc,
-        Completion,
-        Mutex, //
+        Completion, //
     }, //
 };
 
@@ -52,8 +51,7 @@ struct Waiter {
     failed: Atomic<i32>,
     #[pin]
     all_done: Completion,
-    #[pin]
-    last: Mutex<Option<Payload>>,
+    last: Handoff<Payload>,
 }
 
 struct Ticket(Arc<Waiter>);
@@ -63,8 +61,7 @@ impl Complete for Ticket {
         if let Err(e) = done.result {
             self.0.failed.store(e.to_errno(), Relaxed);
         }
-        // The disk in memory completes in task context, so that a mutex is fine here.
-        *self.0.last.lock() = Some(done.payload);
+        drop(self.0.last.put(done.payload));
         if self.0.left.fetch_sub(1, Full) == 1 {
             self.0.all_done.complete_all();
         }
@@ -78,7 +75,7 @@ impl Waiter {
                 left: Atomic::new(count),
                 failed: Atomic::new(0),
                 all_done <- Completion::new(),
-                last <- new_mutex!(None),
+                last: Handoff::new(),
             }),
             GFP_KERNEL,
         )?;
@@ -96,8 +93,7 @@ fn run(set: &BioSet<Ticket>, io: Io) -> Result<Payload> {
     let waiter = Waiter::new(1)?;
     set.submit(io, Ticket(waiter.clone()));
     waiter.wait()?;
-    let payload = waiter.last.lock().take();
-    payload.ok_or(EIO)
+    waiter.last.take().ok_or(EIO)
 }
 
 fn read(set: &BioSet<Ticket>, sector: u64, len: usize) -> Result<IoBuf> {

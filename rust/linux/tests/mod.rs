@@ -4,12 +4,14 @@
 //!
 //! | file | what is tested |
 //! |---|---|
+//! | `arena` | buffers with one owner: claims, copies, devices; and hand-over of values |
 //! | `codec` | lz4, zstd and xxh64: every unit size, known values, damaged input |
 //! | `iobuf` | buffers and pools: bounds, sharing, sealing |
 //! | `layout` | that structs have the same size in C and in Rust |
 //! | `ramdisk` | not a test: a disk in memory, made with our own wrappers |
 //! | `disk` | requests and bios against each other: the disk in memory is the lower device |
 
+mod arena;
 mod codec;
 mod disk;
 mod iobuf;
