@@ -48,11 +48,7 @@ pub fn place_candidates(capacity: u64) -> impl Iterator<Item = u64> {
 }
 
 /// The newest intact root in a place, and where the next one would go.
-fn newest_in_place<M: Media>(
-    media: &mut M,
-    address: u64,
-    room: &mut [u8],
-) -> Result<(Root, u64)> {
+fn newest_in_place<M: Media>(media: &mut M, address: u64, room: &mut [u8]) -> Result<(Root, u64)> {
     let bytes = REGION_BYTES.min(media.capacity_bytes().saturating_sub(address)) as usize;
     let room = room.get_mut(..bytes).ok_or(Error::NotFormatted)?;
     read_readable(media, address, room)?;
@@ -63,7 +59,10 @@ fn newest_in_place<M: Media>(
         match Root::decode(rest) {
             Ok(root) => {
                 let end = at + root.encoded_bytes();
-                if best.as_ref().is_none_or(|(found, _)| root.generation > found.generation) {
+                if best
+                    .as_ref()
+                    .is_none_or(|(found, _)| root.generation > found.generation)
+                {
                     best = Some((root, end as u64));
                 }
                 at = end;
@@ -86,7 +85,10 @@ pub(super) fn read_readable<M: Media>(media: &mut M, address: u64, room: &mut [u
     }
     let mut any = false;
     for (at, block) in room.chunks_exact_mut(BLOCK_BYTES).enumerate() {
-        if media.read(address + (at * BLOCK_BYTES) as u64, block).is_ok() {
+        if media
+            .read(address + (at * BLOCK_BYTES) as u64, block)
+            .is_ok()
+        {
             any = true;
         } else {
             block.fill(0);
@@ -133,7 +135,9 @@ pub fn find_root<M: Media>(media: &mut M) -> Result<Root> {
 
 fn is_place(root: &Root, address: u64) -> bool {
     let zone = root.geometry.byte_address(1, 0);
-    root.places.iter().any(|place| u64::from(*place) * zone == address)
+    root.places
+        .iter()
+        .any(|place| u64::from(*place) * zone == address)
 }
 
 impl Engine {
@@ -179,12 +183,7 @@ impl Engine {
         Ok((engine, report))
     }
 
-    fn load_places<M: Media>(
-        &mut self,
-        media: &mut M,
-        root: &Root,
-        report: &mut Report,
-    ) -> Result {
+    fn load_places<M: Media>(&mut self, media: &mut M, root: &Root, report: &mut Report) -> Result {
         let mut room = try_vec(REGION_BYTES as usize, 0u8)?;
         let mut found = [(0u64, 0u64); 3];
         for (zone, slot) in root.places.iter().zip(found.iter_mut()) {

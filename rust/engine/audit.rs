@@ -15,7 +15,11 @@ impl Engine {
         let mut live = 0u64;
         let mut free = 0;
         for (id, zone) in self.zones.iter() {
-            let copies = if zone.mirror == super::units::ZONE_NONE { 1 } else { 2 };
+            let copies = if zone.mirror == super::units::ZONE_NONE {
+                1
+            } else {
+                2
+            };
             live += u64::from(zone.live) * copies;
             let is_free = matches!(
                 zone.state,
@@ -29,7 +33,10 @@ impl Engine {
                 return Err("a zone has more live units than it holds");
             }
             if zone.state == ZoneState::Mirror
-                && self.zones.get(zone.mirror).is_none_or(|primary| primary.mirror != id)
+                && self
+                    .zones
+                    .get(zone.mirror)
+                    .is_none_or(|primary| primary.mirror != id)
             {
                 return Err("a mirror's primary does not know it");
             }

@@ -263,7 +263,10 @@ impl Engine {
 
     /// Cuts as soon as nothing is reserved.
     fn try_cut(&mut self) -> bool {
-        let reserved = self.log.active(StreamKind::User).any(|segment| segment.reserved > 0);
+        let reserved = self
+            .log
+            .active(StreamKind::User)
+            .any(|segment| segment.reserved > 0);
         if reserved {
             return false;
         }
@@ -295,10 +298,14 @@ impl Engine {
     fn settled(&mut self) -> bool {
         let cut = self.checkpoint.cut_sequence;
         let gc_cut = self.checkpoint.gc_sequence;
-        let user = self.log.active(StreamKind::User).any(|segment| segment.sequence < cut);
-        let gc = self.log.active(StreamKind::Gc).any(|segment| {
-            segment.sequence < gc_cut && segment.state != SegmentState::Open
-        });
+        let user = self
+            .log
+            .active(StreamKind::User)
+            .any(|segment| segment.sequence < cut);
+        let gc = self
+            .log
+            .active(StreamKind::Gc)
+            .any(|segment| segment.sequence < gc_cut && segment.state != SegmentState::Open);
         if (user || gc) && !crate::planted::active(Bug::RootBeforeSegments) {
             return false;
         }
@@ -311,10 +318,16 @@ impl Engine {
         let pages = self.checkpoint.table.len() as u32;
         let blocks = pages * 2 + 8;
         let stream = self.log.stream(StreamKind::Metadata);
-        let room = self.geometry.zone_capacity_blocks.saturating_sub(stream.cursor);
-        let open = stream.open.and_then(|id| self.log.get(id)).map_or(0, |segment| {
-            Layout::plan(segment.fill, segment.entries).blocks
-        });
+        let room = self
+            .geometry
+            .zone_capacity_blocks
+            .saturating_sub(stream.cursor);
+        let open = stream
+            .open
+            .and_then(|id| self.log.get(id))
+            .map_or(0, |segment| {
+                Layout::plan(segment.fill, segment.entries).blocks
+            });
         if stream.zone != ZONE_NONE && room < blocks + open {
             self.seal_open(buffers, StreamKind::Metadata, false);
             self.drop_empty_segment(StreamKind::Metadata);
@@ -369,7 +382,9 @@ impl Engine {
                     break;
                 };
                 let mut record = zone.record();
-                record.live = record.live.saturating_sub(self.table_units(first + slot, zone));
+                record.live = record
+                    .live
+                    .saturating_sub(self.table_units(first + slot, zone));
                 put(page, slot as usize * RECORD_BYTES, &record.encode());
                 if let Some(zone) = self.zones.get_mut(first + slot) {
                     zone.dirty = false;
@@ -427,12 +442,17 @@ impl Engine {
         };
         let open = [open(0), open(1), open(2)];
         let sequence_of = |kind| self.log.stream(kind).next_sequence;
-        let other = [sequence_of(StreamKind::Gc), sequence_of(StreamKind::Metadata)];
+        let other = [
+            sequence_of(StreamKind::Gc),
+            sequence_of(StreamKind::Metadata),
+        ];
         let quiet = self.checkpoint.noted_count <= 1
             && self.active.is_empty()
-            && self.log.stream(StreamKind::User).open.is_none_or(|id| {
-                self.log.get(id).is_some_and(|segment| segment.entries == 0)
-            })
+            && self
+                .log
+                .stream(StreamKind::User)
+                .open
+                .is_none_or(|id| self.log.get(id).is_some_and(|segment| segment.entries == 0))
             && self.log.active(StreamKind::User).count() <= 1;
         let clean = self.checkpoint.detaching && quiet && self.op == self.checkpoint.cut_op;
         let cut = self.checkpoint.cut_sequence;
@@ -485,8 +505,14 @@ impl Engine {
             let Some(zone) = self.geometry.place(entry.location(), entry.units()) else {
                 continue;
             };
-            let mirror = self.zones.get(zone.zone).map_or(ZONE_NONE, |zone| zone.mirror);
-            let listed = root.mirrors.iter().any(|(primary, _)| *primary == zone.zone);
+            let mirror = self
+                .zones
+                .get(zone.zone)
+                .map_or(ZONE_NONE, |zone| zone.mirror);
+            let listed = root
+                .mirrors
+                .iter()
+                .any(|(primary, _)| *primary == zone.zone);
             if mirror != ZONE_NONE && !listed {
                 fits &= try_push(&mut root.mirrors, (zone.zone, mirror)).is_ok();
             }
@@ -542,7 +568,8 @@ impl Engine {
     pub(super) fn write_root(&mut self) {
         let bytes = self.checkpoint.root.encoded_bytes();
         let turn = usize::from(self.checkpoint.roots_written);
-        let region = REGION_BYTES.min(u64::from(self.geometry.zone_capacity_blocks) * BLOCK_BYTES as u64);
+        let region =
+            REGION_BYTES.min(u64::from(self.geometry.zone_capacity_blocks) * BLOCK_BYTES as u64);
         let [first, second, spare] = &mut self.checkpoint.places;
         let place = if turn == 0 { first } else { second };
         if place.cursor + bytes as u64 > region {
@@ -593,7 +620,7 @@ impl Engine {
             return;
         }
         self.checkpoint.roots_written += 1;
-        if self.checkpoint.roots_written < 2 {
+        if self.checkpoint.roots_written < 2 && !crate::planted::active(Bug::OnePlace) {
             self.write_root();
         } else {
             self.commit_checkpoint();
@@ -610,7 +637,9 @@ impl Engine {
         checkpoint.mapped_blocks = checkpoint.root.mapped_blocks;
         checkpoint.mapped_delta = 0;
         checkpoint.failures = 0;
-        checkpoint.touches.copy_within(checkpoint.touches_frozen..checkpoint.touch_count, 0);
+        checkpoint
+            .touches
+            .copy_within(checkpoint.touches_frozen..checkpoint.touch_count, 0);
         checkpoint.touch_count -= checkpoint.touches_frozen;
         checkpoint.touches_frozen = 0;
         checkpoint.phase = Phase::Idle;

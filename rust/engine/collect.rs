@@ -79,6 +79,11 @@ impl Collector {
 }
 
 impl Engine {
+    /// Asks the collector to empty one zone even if space is not short.
+    pub fn request_collection(&mut self) {
+        self.collector.wanted = true;
+    }
+
     /// Free zones below which the collector works without being asked.
     fn collect_below(&self) -> usize {
         self.reserve_zones() + (self.geometry.zones as usize / 64).max(2)
@@ -150,7 +155,10 @@ impl Engine {
 
     fn fetch_chunk(&mut self) {
         let collector = &mut self.collector;
-        let left = self.geometry.zone_capacity_blocks.saturating_sub(collector.chunk);
+        let left = self
+            .geometry
+            .zone_capacity_blocks
+            .saturating_sub(collector.chunk);
         collector.chunk_blocks = left.min(CHUNK_BLOCKS);
         collector.at = 0;
         collector.entry = 0;
@@ -196,7 +204,9 @@ impl Engine {
                 if result.is_err() {
                     // An unreadable block must not look like what was in the buffer before.
                     let start = at as usize * BLOCK_BYTES;
-                    if let Some(block) = buffers.bytes_mut(buffer).get_mut(start..start + BLOCK_BYTES)
+                    if let Some(block) = buffers
+                        .bytes_mut(buffer)
+                        .get_mut(start..start + BLOCK_BYTES)
                     {
                         block.fill(0);
                     }
@@ -389,9 +399,8 @@ impl Engine {
         let end = start + entry.units as usize * UNIT_BYTES;
         let source = buffers.bytes(self.collect_buffer()).get(start..end);
         let intact = source.is_some_and(|bytes| {
-            fragment::open(bytes, self.seed(from)).is_ok_and(|(identity, _)| {
-                Item::Fragment(identity) == entry.item
-            })
+            fragment::open(bytes, self.seed(from))
+                .is_ok_and(|(identity, _)| Item::Fragment(identity) == entry.item)
         });
         if !intact {
             self.lose(lbn, alive);
@@ -492,9 +501,7 @@ impl Engine {
         for at in 0..1u64 << log2 {
             // What the overlays do not know is in the map's pages, where nothing has changed
             // since the survivor was chosen: a checkpoint would have waited for this segment.
-            let stays = self
-                .overlaid(lbn + at)
-                .is_none_or(|current| current == old);
+            let stays = self.overlaid(lbn + at).is_none_or(|current| current == old);
             if alive >> at & 1 != 0 && stays {
                 self.zones.add_live(to.zone, new.share(lbn + at));
                 self.set_point(lbn + at, new, op);

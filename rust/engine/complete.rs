@@ -157,9 +157,8 @@ impl Engine {
         };
         for block in lbn..lbn + (1 << log2) {
             let in_active = self.active.points.replace(block, old, new);
-            let in_frozen = !in_active
-                && self.checkpoint.frozen
-                && self.frozen.points.replace(block, old, new);
+            let in_frozen =
+                !in_active && self.checkpoint.frozen && self.frozen.points.replace(block, old, new);
             if in_active || in_frozen {
                 let share = old.share(block);
                 self.zones.add_live(to.zone, share);
@@ -238,7 +237,8 @@ impl Engine {
     pub fn tick<B: Buffers>(&mut self, buffers: &mut B) {
         if self.poisoned.is_none() {
             self.seal_open(buffers, StreamKind::User, false);
-            if self.checkpoint.phase == Phase::Idle && self.log.stream(StreamKind::Gc).open.is_some()
+            if self.checkpoint.phase == Phase::Idle
+                && self.log.stream(StreamKind::Gc).open.is_some()
             {
                 self.seal_open(buffers, StreamKind::Gc, false);
             }

@@ -91,7 +91,9 @@ fn default_zone_blocks(device_blocks: u64) -> u32 {
     let floor = (device_blocks / 16384).max(1).next_power_of_two();
     let wish = (device_blocks / 1024).max(1).next_power_of_two();
     let zone = wish.clamp(u64::from(ZONE_BLOCKS_MIN), 65536).max(floor);
-    u32::try_from(zone).unwrap_or(ZONE_BLOCKS_MAX).min(ZONE_BLOCKS_MAX)
+    u32::try_from(zone)
+        .unwrap_or(ZONE_BLOCKS_MAX)
+        .min(ZONE_BLOCKS_MAX)
 }
 
 /// Makes a volume. Nothing is changed on the device before all is known to fit.

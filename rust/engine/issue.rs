@@ -2,6 +2,7 @@
 
 //! Step 2 of a write: segments are opened, sealed and issued, in the order of their addresses.
 
+use super::format::segment::BLOCKS_MAX;
 use super::format::segment::{
     summary_trailer, Layout, SegmentHeader, SegmentKind, HEADER_BYTES, HEADER_UNITS,
 };
@@ -12,7 +13,6 @@ use super::state::{Engine, Pending};
 use super::units::{Place, ZoneId, BLOCK_BYTES, UNITS_PER_BLOCK, UNIT_BYTES, ZONE_NONE};
 use super::write::Stall;
 use super::zones::StreamKind;
-use super::format::segment::BLOCKS_MAX;
 
 /// A zone with less room than this many blocks is closed.
 const TAIL_BLOCKS: u32 = 4;
@@ -31,7 +31,11 @@ impl Engine {
         units: u32,
     ) -> Result<SegmentId, Stall> {
         if let Some(id) = self.log.stream(kind).open {
-            if self.log.get(id).is_some_and(|segment| segment.fits(units, 2)) {
+            if self
+                .log
+                .get(id)
+                .is_some_and(|segment| segment.fits(units, 2))
+            {
                 return Ok(id);
             }
             // Sealing must not leave the stream without a segment that a flush could wait for:
@@ -101,9 +105,7 @@ impl Engine {
     fn note_zone(&mut self, zone: ZoneId, kind: StreamKind) {
         let incarnation = self.zones.get(zone).map_or(0, |zone| zone.incarnation);
         let log = kind == StreamKind::User;
-        if kind != StreamKind::Metadata
-            && !self.checkpoint.note_zone(zone, incarnation, 0, log)
-        {
+        if kind != StreamKind::Metadata && !self.checkpoint.note_zone(zone, incarnation, 0, log) {
             self.poison("more zones were opened behind the cut than a root can list");
         }
     }
@@ -186,7 +188,10 @@ impl Engine {
             Barrier::None
         };
         self.write_copy(id, segment.zone, barrier);
-        let mirror = self.zones.get(segment.zone).map_or(ZONE_NONE, |zone| zone.mirror);
+        let mirror = self
+            .zones
+            .get(segment.zone)
+            .map_or(ZONE_NONE, |zone| zone.mirror);
         if segment.kind == StreamKind::Metadata && mirror != ZONE_NONE {
             self.write_copy(id, mirror, barrier);
         }
@@ -237,7 +242,10 @@ impl Engine {
                 StreamKind::Metadata => SegmentKind::Metadata,
             },
             epoch: self.epoch,
-            incarnation: self.zones.get(segment.zone).map_or(0, |zone| zone.incarnation),
+            incarnation: self
+                .zones
+                .get(segment.zone)
+                .map_or(0, |zone| zone.incarnation),
             sequence: segment.sequence,
             op_base: segment.op_base,
             flushed: self.durable,
@@ -360,7 +368,8 @@ impl Engine {
                 let start = offset as usize * UNIT_BYTES;
                 let end = start + units as usize * UNIT_BYTES;
                 let bytes = buffers.bytes_mut(id).get_mut(start..end);
-                let sealed = bytes.is_some_and(|bytes| super::format::fragment::reseal(bytes, seed));
+                let sealed =
+                    bytes.is_some_and(|bytes| super::format::fragment::reseal(bytes, seed));
                 if sealed {
                     self.redirect(item, units, from, to);
                 }

@@ -10,7 +10,9 @@ use super::pages::{PageKey, SlotId};
 use super::planted::Bug;
 use super::state::{Engine, Pending};
 use super::stats::Notice;
-use super::units::{BLOCK_BYTES, FANOUT, FANOUT_SHIFT, PAGE_WORDS, UNITS_PER_BLOCK, UNIT_BYTES, ZONE_NONE};
+use super::units::{
+    BLOCK_BYTES, FANOUT, FANOUT_SHIFT, PAGE_WORDS, UNITS_PER_BLOCK, UNIT_BYTES, ZONE_NONE,
+};
 
 /// Any load at all: what a request waits for when every load slot is taken.
 pub(super) const ANY_LOAD: usize = usize::MAX;
@@ -70,7 +72,11 @@ impl Engine {
             self.stats.cache_hits += u64::from(key.level == 0);
             return PageState::Ready(slot);
         }
-        if let Some(at) = self.loads.iter().position(|load| load.busy && load.key == key) {
+        if let Some(at) = self
+            .loads
+            .iter()
+            .position(|load| load.busy && load.key == key)
+        {
             return PageState::Loading(at);
         }
         let parts = if key.level >= self.height {
@@ -158,7 +164,10 @@ impl Engine {
         let copy = load.copy.get(part).copied().unwrap_or(0);
         let zone = match copy {
             0 => place.zone,
-            _ => self.zones.get(place.zone).map_or(ZONE_NONE, |zone| zone.mirror),
+            _ => self
+                .zones
+                .get(place.zone)
+                .map_or(ZONE_NONE, |zone| zone.mirror),
         };
         if zone == ZONE_NONE {
             self.fail_part(at);
@@ -215,7 +224,11 @@ impl Engine {
             } else {
                 self.stats.io_errors += 1;
             }
-            let first = match self.loads.get_mut(at).and_then(|load| load.copy.get_mut(part)) {
+            let first = match self
+                .loads
+                .get_mut(at)
+                .and_then(|load| load.copy.get_mut(part))
+            {
                 Some(copy) if *copy == 0 => {
                     *copy = 1;
                     true

@@ -229,9 +229,7 @@ impl Log {
             .get(range)
             .unwrap_or(&[])
             .iter()
-            .filter(|segment| {
-                !matches!(segment.state, SegmentState::Free | SegmentState::Draining)
-            })
+            .filter(|segment| !matches!(segment.state, SegmentState::Free | SegmentState::Draining))
     }
 
     /// Starts a segment in a free slot.

@@ -139,7 +139,10 @@ impl Engine {
 
     /// Rewrites pages whose zones are being emptied, then finishes the path.
     fn merge_touch<B: Buffers>(&mut self, buffers: &mut B) -> Progress {
-        let Some(key) = self.checkpoint.frozen_touch(self.checkpoint.merge.touches_done) else {
+        let Some(key) = self
+            .checkpoint
+            .frozen_touch(self.checkpoint.merge.touches_done)
+        else {
             return self.finish_path(buffers);
         };
         let leaf = key.index << (FANOUT_SHIFT * u32::from(key.level));
@@ -302,8 +305,7 @@ impl Engine {
         let old = Entry::from_word(*word).unwrap_or(Entry::LOST);
         *word = entry.word();
         packed::insert(set, at);
-        self.checkpoint.mapped_delta +=
-            i64::from(entry.is_mapped()) - i64::from(old.is_mapped());
+        self.checkpoint.mapped_delta += i64::from(entry.is_mapped()) - i64::from(old.is_mapped());
         self.stage_dead(lbn, old);
         true
     }
@@ -384,14 +386,16 @@ impl Engine {
         let differing: u32 = set.iter().map(|word| word.count_ones()).sum();
         let leaving = old.iter().any(|entry| {
             entry.is_mapped()
-                && self.geometry.place(entry.location(), entry.units()).is_some_and(|place| {
-                    self.zones
-                        .get(place.zone)
-                        .is_some_and(|zone| zone.evacuated)
-                })
+                && self
+                    .geometry
+                    .place(entry.location(), entry.units())
+                    .is_some_and(|place| {
+                        self.zones
+                            .get(place.zone)
+                            .is_some_and(|zone| zone.evacuated)
+                    })
         });
-        let as_delta =
-            !whole && !leaving && old[0].is_mapped() && differing <= DELTA_WORDS_MAX;
+        let as_delta = !whole && !leaving && old[0].is_mapped() && differing <= DELTA_WORDS_MAX;
         let mut scratch = core::mem::take(&mut self.checkpoint.scratch);
         let (words, set) = self.pages.page_mut(slot)?;
         let (kind, bytes) = if as_delta {

@@ -184,7 +184,9 @@ impl Overlay {
         if new.start >= new.end {
             return true;
         }
-        let first = self.ranges().partition_point(|range| range.end <= new.start);
+        let first = self
+            .ranges()
+            .partition_point(|range| range.end <= new.start);
         let last = self.ranges().partition_point(|range| range.start < new.end);
         let overlapped = self.ranges().get(first..last).unwrap_or(&[]);
         let left = overlapped

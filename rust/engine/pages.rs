@@ -166,7 +166,10 @@ impl PageCache {
     fn victim(&mut self) -> Option<u32> {
         for _ in 0..2 * self.slots.len() + 1 {
             let at = self.hand;
-            self.hand = (self.hand + 1) % self.slots.len();
+            self.hand += 1;
+            if self.hand >= self.slots.len() {
+                self.hand = 0;
+            }
             let slot = self.slots.get_mut(at)?;
             if !slot.used {
                 return Some(at as u32);

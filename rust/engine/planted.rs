@@ -19,6 +19,10 @@ pub enum Bug {
     RootBeforeSegments,
     /// Rule 4: count zone contents at the root's writing instead of at the cut.
     CountersNotAtCut,
+    /// Rule 4: a reader does not keep its zone from being freed.
+    ReaderNotPinned,
+    /// Rules 4 and 5: call a checkpoint done when its root is in one of the two places.
+    OnePlace,
     /// Rule 5: accept an older root than the log knows.
     FallBack,
     /// Rule 6: open zones that the root does not list.
@@ -37,10 +41,36 @@ pub enum Bug {
     ReplayForgetsCut,
     /// Rule 11: leave discards out of the log.
     DiscardNotLogged,
-    /// Rule 12: a reader does not pin its zone.
-    ReaderNotPinned,
+    /// Rule 12: what is written is not the copy that was checksummed.
+    ChangedAfterChecksum,
     /// Drop the delta of a map page when loading it.
     DropDelta,
     /// Checksums without the place's seed.
     UnseededChecksum,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Bug; 20] = [
+        Bug::SegmentOrder,
+        Bug::NoPrefix,
+        Bug::EarlyReuse,
+        Bug::AnyEpoch,
+        Bug::RootBeforeSegments,
+        Bug::CountersNotAtCut,
+        Bug::ReaderNotPinned,
+        Bug::OnePlace,
+        Bug::FallBack,
+        Bug::UnlistedZones,
+        Bug::RotIsTail,
+        Bug::TornReplay,
+        Bug::LateJoin,
+        Bug::FuaOvertakes,
+        Bug::IgnoreWriteError,
+        Bug::ReplayForgetsCut,
+        Bug::DiscardNotLogged,
+        Bug::ChangedAfterChecksum,
+        Bug::DropDelta,
+        Bug::UnseededChecksum,
+    ];
 }

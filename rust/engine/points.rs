@@ -184,7 +184,11 @@ impl PointMap {
         if at >= leaf.len {
             return None;
         }
-        Some((*leaf.keys.get(at)?, *leaf.entries.get(at)?, *leaf.ops.get(at)?))
+        Some((
+            *leaf.keys.get(at)?,
+            *leaf.entries.get(at)?,
+            *leaf.ops.get(at)?,
+        ))
     }
 
     /// Replaces the entry of `key` if it is `old`, keeping its operation number.
@@ -225,8 +229,8 @@ impl PointMap {
         }
         self.len += 1;
         let same = |other: Option<&u64>| other.is_some_and(|other| other ^ key < 1 << LEAF_SHIFT);
-        let neighbour = (at > 0 && same(leaf.keys.get(at - 1)))
-            || (at < leaf.len && same(leaf.keys.get(at)));
+        let neighbour =
+            (at > 0 && same(leaf.keys.get(at - 1))) || (at < leaf.len && same(leaf.keys.get(at)));
         if !neighbour {
             self.dirty_leaves += 1;
         }
@@ -381,7 +385,10 @@ mod tests {
             assert!(tree.room() > 0);
             let entry = Entry::mapped(op as u64, 2, 0).unwrap();
             let old = tree.insert(key, entry, op as u64);
-            assert_eq!(old, model.insert(key, (entry, op as u64)).map(|(old, _)| old));
+            assert_eq!(
+                old,
+                model.insert(key, (entry, op as u64)).map(|(old, _)| old)
+            );
         }
         assert_eq!(tree.len(), model.len());
         let (mut at, mut found) = (0, std::vec![]);
@@ -389,7 +396,10 @@ mod tests {
             found.push((key, (entry, op)));
             at = key + 1;
         }
-        assert_eq!(found, model.clone().into_iter().collect::<std::vec::Vec<_>>());
+        assert_eq!(
+            found,
+            model.clone().into_iter().collect::<std::vec::Vec<_>>()
+        );
         for (key, value) in &model {
             assert_eq!(tree.get(*key), Some(*value));
             assert_eq!(tree.get(key + 1).is_some(), model.contains_key(&(key + 1)));

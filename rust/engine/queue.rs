@@ -30,6 +30,11 @@ impl<T: Copy> Queue<T> {
         })
     }
 
+    /// The index of a position at most one round ahead.
+    fn wrap(&self, at: usize) -> usize {
+        at.checked_sub(self.items.len()).unwrap_or(at)
+    }
+
     /// Number of items.
     pub fn len(&self) -> usize {
         self.len
@@ -45,7 +50,7 @@ impl<T: Copy> Queue<T> {
         if self.len >= self.items.len() {
             return false;
         }
-        let tail = (self.head + self.len) % self.items.len();
+        let tail = self.wrap(self.head + self.len);
         if let Some(slot) = self.items.get_mut(tail) {
             *slot = item;
         }
@@ -58,7 +63,7 @@ impl<T: Copy> Queue<T> {
         if at >= self.len {
             return None;
         }
-        self.items.get((self.head + at) % self.items.len()).copied()
+        self.items.get(self.wrap(self.head + at)).copied()
     }
 
     /// The first item.
@@ -69,7 +74,7 @@ impl<T: Copy> Queue<T> {
     /// Takes the first item.
     pub fn pop(&mut self) -> Option<T> {
         let item = self.get(0)?;
-        self.head = (self.head + 1) % self.items.len();
+        self.head = self.wrap(self.head + 1);
         self.len -= 1;
         Some(item)
     }

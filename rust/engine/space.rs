@@ -38,7 +38,7 @@ impl Geometry {
     pub fn checkpoint_zones(&self, leaves: u64) -> u64 {
         let units = self.checkpoint_units(leaves);
         // One zone more: the table goes to one zone as a whole, and may leave another unfilled.
-        (units.div_ceil(self.capacity_units()) + 1) * u64::from(self.metadata_copies)
+        (units.div_ceil(self.capacity_units().max(1)) + 1) * u64::from(self.metadata_copies)
     }
 
     /// Units of one copy of what such a checkpoint writes.
@@ -98,7 +98,10 @@ impl Engine {
         let stream = self.log.stream(StreamKind::Metadata);
         let room = match stream.zone {
             ZONE_NONE => 0,
-            _ => self.geometry.zone_capacity_blocks.saturating_sub(stream.cursor + BLOCKS_MAX),
+            _ => self
+                .geometry
+                .zone_capacity_blocks
+                .saturating_sub(stream.cursor + BLOCKS_MAX),
         };
         if self.geometry.checkpoint_units(leaves) <= u64::from(room) * u64::from(UNITS_PER_BLOCK) {
             0
@@ -136,7 +139,8 @@ impl Engine {
 
     /// Too much is live, unless pending overwrites and discards say otherwise.
     fn no_room(&mut self) -> Stall {
-        let settled = self.checkpoint.phase == Phase::Idle && self.op == self.checkpoint.root.cut_op;
+        let settled =
+            self.checkpoint.phase == Phase::Idle && self.op == self.checkpoint.root.cut_op;
         if settled {
             self.report_full();
             return Stall::NoSpace;

@@ -203,7 +203,12 @@ impl Engine {
     pub fn gauges(&self) -> Gauges {
         let capacity = self.geometry.capacity_units() * UNIT_BYTES as u64;
         let used_zones = u64::from(self.geometry.zones) - self.zones.free() as u64;
-        let unwritten: u64 = self.log.streams.iter().map(|stream| self.unwritten(stream)).sum();
+        let unwritten: u64 = self
+            .log
+            .streams
+            .iter()
+            .map(|stream| self.unwritten(stream))
+            .sum();
         let config = &self.config;
         let memory = PageCache::memory_bytes(config.cache_pages)
             + 2 * PointMap::memory_bytes(config.overlay_entries)
@@ -222,7 +227,10 @@ impl Engine {
 
     /// Bytes of a stream's open zone, its second copy counted, that nothing is written to yet.
     fn unwritten(&self, stream: &Stream) -> u64 {
-        let blocks = self.geometry.zone_capacity_blocks.saturating_sub(stream.cursor);
+        let blocks = self
+            .geometry
+            .zone_capacity_blocks
+            .saturating_sub(stream.cursor);
         let zones = [stream.zone, stream.mirror];
         let zones = zones.iter().filter(|zone| **zone != ZONE_NONE).count() as u64;
         zones * u64::from(blocks) * BLOCK_BYTES as u64
@@ -303,7 +311,10 @@ impl Engine {
         if crate::planted::active(super::planted::Bug::UnseededChecksum) {
             return 0;
         }
-        let incarnation = self.zones.get(place.zone).map_or(0, |zone| zone.incarnation);
+        let incarnation = self
+            .zones
+            .get(place.zone)
+            .map_or(0, |zone| zone.incarnation);
         place_seed(self.volume_seed, place.zone, incarnation, place.offset)
     }
 

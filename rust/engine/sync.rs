@@ -75,12 +75,11 @@ impl Engine {
                     Barrier::FlushFua => media.flush(),
                     _ => Ok(()),
                 };
-                let written = before.and_then(|()| {
-                    match buffers.bytes(buffer).get(..bytes as usize) {
+                let written =
+                    before.and_then(|()| match buffers.bytes(buffer).get(..bytes as usize) {
                         Some(bytes) => media.write(address, bytes),
                         None => Err(Error::Io),
-                    }
-                });
+                    });
                 let after = written.and_then(|()| match barrier {
                     Barrier::None => Ok(()),
                     _ => media.flush(),

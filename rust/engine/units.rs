@@ -73,7 +73,8 @@ pub const ZONES_MAX: u32 = 1 << 18;
 impl Geometry {
     /// Whether every derived address and offset stays in its range.
     pub fn check(&self) -> bool {
-        let units = u64::from(self.zones) * u64::from(self.zone_blocks) * u64::from(UNITS_PER_BLOCK);
+        let units =
+            u64::from(self.zones) * u64::from(self.zone_blocks) * u64::from(UNITS_PER_BLOCK);
         (ZONE_BLOCKS_MIN..=ZONE_BLOCKS_MAX).contains(&self.zone_blocks)
             && self.zone_capacity_blocks <= self.zone_blocks
             && self.zone_capacity_blocks >= ZONE_BLOCKS_MIN / 2
@@ -100,8 +101,8 @@ impl Geometry {
 
     /// The place of a linear location, if `units` units there stay inside one zone's capacity.
     pub fn place(&self, location: u64, units: u32) -> Option<Place> {
-        let zone = location / self.zone_units();
-        let offset = location % self.zone_units();
+        let zone = location.checked_div(self.zone_units())?;
+        let offset = location.checked_rem(self.zone_units())?;
         if zone >= u64::from(self.zones) || offset + u64::from(units) > self.capacity_units() {
             return None;
         }

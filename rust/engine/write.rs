@@ -104,12 +104,16 @@ impl Slot {
                 log2,
                 codec,
                 bytes,
-            } if bytes == payload.len() => fragment::seal(
-                room,
-                self.seed,
-                Identity::Data { lbn, log2, codec },
-                payload,
-            ),
+            } if bytes == payload.len() => {
+                let identity = Identity::Data { lbn, log2, codec };
+                let sealed = fragment::seal(room, self.seed, identity, payload);
+                if crate::planted::active(Bug::ChangedAfterChecksum) {
+                    if let Some(byte) = room.last_mut() {
+                        *byte ^= 1;
+                    }
+                }
+                sealed
+            }
             _ => false,
         }
     }
@@ -273,7 +277,10 @@ impl Engine {
             self.release_reservation(slot);
             self.op += 1;
             let op = self.op;
-            let base = self.log.get(slot.segment).map_or(op, |segment| segment.op_base);
+            let base = self
+                .log
+                .get(slot.segment)
+                .map_or(op, |segment| segment.op_base);
             let delta = op - base;
             if delta > OP_DELTA_MAX {
                 self.poison("a segment stayed open for too many operations");

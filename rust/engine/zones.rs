@@ -9,6 +9,7 @@
 use super::error::Result;
 use super::format::root::PROBES_MAX;
 use super::format::zone_table::{RecordKind, RecordState, ZoneRecord};
+use super::planted::Bug;
 use super::units::{Geometry, ZoneId, ZONE_NONE};
 use crate::mem::{try_vec, Vec};
 
@@ -123,7 +124,12 @@ impl Zone {
 
     /// Live units after the running checkpoint, of what is in the map.
     pub fn settled_live(&self) -> u32 {
-        (self.cut_live + self.added).saturating_sub(self.dead)
+        let at_cut = if crate::planted::active(Bug::CountersNotAtCut) {
+            self.live
+        } else {
+            self.cut_live
+        };
+        (at_cut + self.added).saturating_sub(self.dead)
     }
 
     /// Whether the zone will hold nothing once the root of cut number `cuts` is durable.
@@ -237,7 +243,10 @@ impl ZoneSet {
 
     /// All zones in order.
     pub fn iter(&self) -> impl Iterator<Item = (ZoneId, &Zone)> {
-        self.zones.iter().enumerate().map(|(at, zone)| (at as ZoneId, zone))
+        self.zones
+            .iter()
+            .enumerate()
+            .map(|(at, zone)| (at as ZoneId, zone))
     }
 
     /// Number of free zones, whether or not they may be opened yet.
@@ -336,25 +345,17 @@ impl ZoneSet {
         }
     }
 
-
     /// Chooses the candidates that the next root lists, still open ones first, and calls `list`.
     ///
     /// At most [`CANDIDATES_MAX`]. With `listed_only`, only zones that are candidates already.
-    pub fn choose_candidates(
-        &mut self,
-        listed_only: bool,
-        mut list: impl FnMut(ZoneId, &Zone),
-    ) {
+    pub fn choose_candidates(&mut self, listed_only: bool, mut list: impl FnMut(ZoneId, &Zone)) {
         let cuts = self.cuts;
         let mut chosen = 0;
         let total = self.zones.len();
         let start = self.rotor as usize;
         for step in 0..total {
-            let at = (start + step) % total;
-            let dies = self
-                .zones
-                .get(at)
-                .is_some_and(|zone| zone.dies(cuts));
+            let at = wrap(start + step, total);
+            let dies = self.zones.get(at).is_some_and(|zone| zone.dies(cuts));
             let mirror_dies = self.zones.get(at).is_some_and(|zone| {
                 zone.state == ZoneState::Mirror
                     && self
@@ -380,7 +381,7 @@ impl ZoneSet {
         self.queue_len = 0;
         let total = self.zones.len();
         for step in 0..total {
-            let at = (self.rotor as usize + step) % total;
+            let at = wrap(self.rotor as usize + step, total);
             if self.zones.get(at).is_some_and(|zone| zone.candidate) {
                 if let Some(slot) = self.queue.get_mut(self.queue_len) {
                     *slot = at as ZoneId;
@@ -401,18 +402,32 @@ impl ZoneSet {
                 return found;
             }
         }
+        if crate::planted::active(Bug::EarlyReuse) {
+            let emptied = |zone: &Zone| zone.state == ZoneState::Full && zone.evacuated;
+            let found = self
+                .iter()
+                .find(|(_, zone)| emptied(zone))
+                .map(|(id, _)| id);
+            if let Some(id) = found {
+                self.set_state(id, ZoneState::Free);
+                return found;
+            }
+        }
         for _ in 0..self.queue_len {
             let id = self.queue.get(self.queue_head).copied()?;
-            self.queue_head = (self.queue_head + 1) % self.queue.len();
+            self.queue_head = wrap(self.queue_head + 1, self.queue.len());
             self.queue_len -= 1;
-            if self.get(id).is_some_and(|zone| zone.state == ZoneState::Free) {
+            if self
+                .get(id)
+                .is_some_and(|zone| zone.state == ZoneState::Free)
+            {
                 if let Some(zone) = self.get_mut(id) {
                     zone.candidate = false;
                 }
-                self.rotor = (id + 1) % self.zones.len() as ZoneId;
+                self.rotor = wrap(id as usize + 1, self.zones.len()) as ZoneId;
                 return Some(id);
             }
-            let tail = (self.queue_head + self.queue_len) % self.queue.len();
+            let tail = wrap(self.queue_head + self.queue_len, self.queue.len());
             if let Some(slot) = self.queue.get_mut(tail) {
                 *slot = id;
                 self.queue_len += 1;
@@ -449,7 +464,10 @@ impl ZoneSet {
 
     /// Closes a zone that takes no more segments.
     pub fn fill(&mut self, id: ZoneId, op: u64) {
-        if self.get(id).is_some_and(|zone| zone.state == ZoneState::Open) {
+        if self
+            .get(id)
+            .is_some_and(|zone| zone.state == ZoneState::Open)
+        {
             let cuts = self.cuts;
             self.set_state(id, ZoneState::Full);
             if let Some(zone) = self.get_mut(id) {
@@ -522,6 +540,11 @@ impl ZoneSet {
         }
         false
     }
+}
+
+/// The index of a position at most one round ahead.
+fn wrap(at: usize, len: usize) -> usize {
+    at.checked_sub(len).unwrap_or(at)
 }
 
 fn copies(zone: &Zone) -> u64 {

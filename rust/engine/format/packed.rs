@@ -187,7 +187,12 @@ fn encode(
     listed: impl Fn(usize, u64) -> bool,
     delta: bool,
 ) -> Option<usize> {
-    let picked = || words.iter().enumerate().filter(|(at, word)| listed(*at, **word));
+    let picked = || {
+        words
+            .iter()
+            .enumerate()
+            .filter(|(at, word)| listed(*at, **word))
+    };
     let shape = Shape::measure(picked().map(|(_, word)| entry_of(*word)));
     let start = HEADER_BYTES + if delta { 0 } else { BITMAP_BYTES };
     let index_bits = if delta { 9 } else { 0 };
@@ -230,11 +235,7 @@ pub fn encode_base(out: &mut [u8], words: &[u64; PAGE_WORDS]) -> Option<usize> {
 }
 
 /// Encodes the words of `changed`; answers the number of bytes, `None` if `out` is too small.
-pub fn encode_delta(
-    out: &mut [u8],
-    words: &[u64; PAGE_WORDS],
-    changed: &WordSet,
-) -> Option<usize> {
+pub fn encode_delta(out: &mut [u8], words: &[u64; PAGE_WORDS], changed: &WordSet) -> Option<usize> {
     encode(out, words, |at, _| contains(changed, at), true)
 }
 
@@ -315,14 +316,20 @@ mod tests {
         let mut state = seed | 1;
         let mut words = [0; PAGE_WORDS];
         for word in &mut words {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(seed | 3);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(seed | 3);
             *word = match state >> 60 {
                 0 => 0,
                 1 if seed % 2 == 0 => Entry::LOST.word(),
                 _ => Entry::mapped(
                     state >> 20 & ((1 << (seed % 47)) - 1),
                     2 + (state >> 8) as u32 % 256,
-                    if seed % 3 == 0 { (state >> 50) as u8 % 6 } else { 0 },
+                    if seed % 3 == 0 {
+                        (state >> 50) as u8 % 6
+                    } else {
+                        0
+                    },
                 )
                 .unwrap()
                 .word(),

@@ -321,7 +321,11 @@ impl Root {
             usize::from(get_u16(raw, 258)),
         ];
         let limits = [TABLE_PAGES_MAX, TABLE_PAGES_MAX, PROBES_MAX, EPOCHS_MAX];
-        if counts.iter().zip(limits).any(|(count, limit)| *count > limit) {
+        if counts
+            .iter()
+            .zip(limits)
+            .any(|(count, limit)| *count > limit)
+        {
             return Err(Error::Corrupt);
         }
         let mut at = FIXED_BYTES;

@@ -320,9 +320,7 @@ impl SummaryEntry {
         let head = word & ((1 << 41) - 1) | (word >> 54 & 7) << 59;
         let item = match word >> 57 {
             0 => Item::Void,
-            kind @ (1 | 2) if units >= 2 => {
-                Item::Fragment(Identity::from_bits(head | kind << 62)?)
-            }
+            kind @ (1 | 2) if units >= 2 => Item::Fragment(Identity::from_bits(head | kind << 62)?),
             3 if units == 0 && blocks > 0 => {
                 let lbn = word & LBN_MASK;
                 if lbn + blocks > 1 << 38 {

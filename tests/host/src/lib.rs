@@ -4,6 +4,7 @@
 //! reference model of what may be read.
 
 pub mod disk;
+pub mod explore;
 pub mod reference;
 pub mod rng;
 pub mod workload;

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The crash rules of the design: each is shown to hold by scripts that are explored crash by
+//! crash, and each is shown to be needed: with the rule switched off a script finds it.
+
+use zbd_engine::engine::planted::Bug;
+use zbd_host_tests::explore::Step::*;
+use zbd_host_tests::explore::{explore, Damage, Script};
+
+/// Operation order, prefix and epochs: what follows a crash that has lost some segments.
+const ORDER: Script = Script::new(
+    "order",
+    &[
+        &[
+            Write(1),
+            Flush,
+            WriteCrossed(1),
+            Seal,
+            Write(2),
+            Seal,
+            Write(1),
+            Seal,
+            Write(3),
+            Seal,
+        ],
+        &[Write(1), Seal, Write(2), Flush, Write(3)],
+        &[Write(3), Flush],
+    ],
+);
+
+/// Segments of several blocks, torn inside.
+const TORN: Script = Script::new(
+    "torn",
+    &[
+        &[
+            WriteRaw(1),
+            Write(2),
+            Flush,
+            WriteRaw(1),
+            WriteRaw(2),
+            Seal,
+            WriteRaw(3),
+            WriteRaw(1),
+            StartFlush,
+            Quiesce,
+        ],
+        &[WriteRaw(1), Write(2), Flush],
+    ],
+);
+
+/// Checkpoints under way while data is written.
+const CHECKPOINT: Script = Script {
+    orders: 8,
+    width: 4,
+    ..Script::new(
+        "checkpoint",
+        &[
+            &[
+                Write(1),
+                Write(600),
+                Flush,
+                Write(1),
+                Seal,
+                Write(2),
+                Checkpoint,
+                Write(1),
+                Seal,
+                Write(2),
+                Write(600),
+                Flush,
+            ],
+            &[Write(1), Checkpoint, Write(1), Zero(2, 1), Flush],
+        ],
+    )
+};
+
+/// Flushes that overtake and join.
+const FLUSH: Script = Script {
+    orders: 12,
+    ..Script::new(
+        "flush",
+        &[&[
+            Write(1),
+            Seal,
+            StartFlush,
+            Write(2),
+            Seal,
+            StartFlush,
+            Write(1),
+            StartFlush,
+            Write(3),
+            Seal,
+            Write(3),
+            StartFlush,
+            Quiesce,
+        ]],
+    )
+};
+
+/// Failed writes, before and after a checkpoint's cut.
+const FAILURES: Script = Script {
+    orders: 24,
+    width: 2,
+    ..Script::new(
+        "failures",
+        &[
+            &[
+                FailWrites(1),
+                Write(1),
+                Seal,
+                Write(1),
+                Write(2),
+                Seal,
+                Checkpoint,
+                Write(3),
+                StartFlush,
+                Quiesce,
+            ],
+            &[Write(2), FailWrites(2), Write(3), Flush],
+        ],
+    )
+};
+
+/// Zeroed blocks and ranges.
+const DISCARD: Script = Script::new(
+    "discard",
+    &[
+        &[
+            Write(1),
+            Write(2),
+            Write(700),
+            Flush,
+            Zero(1, 1),
+            Flush,
+            Zero(0, 900),
+            Flush,
+            Write(2),
+            Seal,
+            Checkpoint,
+            Zero(2, 20),
+            Flush,
+        ],
+        &[Zero(1, 700), Write(700), Flush],
+    ],
+);
+
+/// Base and delta of a page.
+const DELTA: Script = Script::new(
+    "delta",
+    &[&[
+        Write(1),
+        Write(2),
+        Checkpoint,
+        Quiesce,
+        Write(2),
+        Write(3),
+        Checkpoint,
+        Quiesce,
+        Restart,
+        Write(4),
+        Flush,
+        Restart,
+    ]],
+);
+
+/// A zone is emptied, becomes free and is written again.
+const COLLECT: Script = Script {
+    orders: 6,
+    width: 4,
+    ..Script::new(
+        "collect",
+        &[
+            &[
+                Write(1),
+                Write(2),
+                Write(3),
+                Flush,
+                Cut,
+                Write(2),
+                Checkpoint,
+                Quiesce,
+                Collect,
+                Write(4),
+                Seal,
+                Quiesce,
+                Seal,
+                Quiesce,
+                Cut,
+                Write(5),
+                Seal,
+                Write(3),
+                Flush,
+                Checkpoint,
+                Quiesce,
+                Write(6),
+                Flush,
+            ],
+            &[Write(1), Flush],
+        ],
+    )
+};
+
+/// The collector has emptied a zone, and the user's stream needs one before the next root.
+const REUSE: Script = Script {
+    orders: 2,
+    width: 4,
+    ..Script::new(
+        "reuse",
+        &[&[
+            Write(1),
+            Write(2),
+            Flush,
+            Cut,
+            Write(3),
+            Checkpoint,
+            Quiesce,
+            Collect,
+            Quiesce,
+            Seal,
+            Quiesce,
+            FailWrites(1),
+            Write(3),
+            Flush,
+            Write(4),
+            Flush,
+        ]],
+    )
+};
+
+/// A reader holds a zone that dies and is written again.
+const READER: Script = Script {
+    orders: 6,
+    ..Script::new(
+        "reader",
+        &[&[
+            Write(1),
+            Flush,
+            Cut,
+            StartRead(1),
+            Write(1),
+            Checkpoint,
+            Quiesce,
+            Write(2),
+            FailWrites(1),
+            Write(3),
+            Flush,
+            Write(2),
+            FailWrites(1),
+            Flush,
+            Checkpoint,
+            Quiesce,
+            FinishRead,
+        ]],
+    )
+};
+
+/// More zones than a root can list.
+const MANY_ZONES: Script = Script {
+    zones: 200,
+    orders: 2,
+    ..Script::new(
+        "many zones",
+        &[&[Write(1), Flush, Write(2), Flush], &[Write(3), Flush]],
+    )
+};
+
+/// Durable blocks of the log and of the map go bad.
+const ROT: Script = Script {
+    orders: 2,
+    damage: Damage::Rot,
+    ..Script::new(
+        "rot",
+        &[&[
+            Write(1),
+            Flush,
+            Checkpoint,
+            Quiesce,
+            Write(1),
+            Flush,
+            Write(2),
+            Flush,
+            Mark,
+            Write(3),
+            Flush,
+        ]],
+    )
+};
+
+/// A device drops writes over what an earlier life of a zone has left there.
+const STALE: Script = Script {
+    orders: 2,
+    damage: Damage::Stale,
+    ..Script::new(
+        "stale",
+        &[&[
+            Write(1),
+            Flush,
+            Cut,
+            Mark,
+            Write(1),
+            Checkpoint,
+            Quiesce,
+            Cut,
+            Write(1),
+            Flush,
+            Checkpoint,
+            Quiesce,
+            Write(2),
+            Flush,
+        ]],
+    )
+};
+
+/// Roots are lost.
+const ONE_ROOT: Script = Script {
+    damage: Damage::OneRoot,
+    ..Script::new(
+        "one root",
+        &[&[
+            Write(1),
+            Checkpoint,
+            Quiesce,
+            Write(1),
+            Write(2),
+            Checkpoint,
+            Quiesce,
+            Write(3),
+            Flush,
+        ]],
+    )
+};
+const NEWEST_ROOT: Script = Script {
+    damage: Damage::NewestRoot,
+    ..ONE_ROOT
+};
+
+const ALL: &[Script] = &[
+    ORDER,
+    TORN,
+    CHECKPOINT,
+    FLUSH,
+    FAILURES,
+    DISCARD,
+    DELTA,
+    COLLECT,
+    REUSE,
+    READER,
+    MANY_ZONES,
+    ROT,
+    STALE,
+    ONE_ROOT,
+    NEWEST_ROOT,
+];
+
+#[test]
+#[ignore]
+fn table() {
+    for script in ALL {
+        let now = std::time::Instant::now();
+        let found = explore(script, None);
+        eprintln!("CLEAN {:12} {:?} {found:?}", script.name, now.elapsed());
+    }
+    for bug in Bug::ALL {
+        for script in ALL {
+            if let Err(error) = explore(script, Some(bug)) {
+                eprintln!("BUG {bug:?}: {error}");
+            }
+        }
+    }
+}
