@@ -218,7 +218,10 @@ unsafe fn store_from(
     // SAFETY: by the requirements of this function.
     let bytes = unsafe { slice::from_raw_parts(buf, count) };
     from_result(|| {
-        let text = str::from_utf8(bytes).map_err(|_| EINVAL)?;
+        let text = str::from_utf8(bytes).map_err(|_| {
+            pr_err!("control file: what was written is not text\n");
+            EINVAL
+        })?;
         store(text.trim())?;
         Ok(count as isize)
     })
