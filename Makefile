@@ -45,6 +45,11 @@ install: module
 clean:
 	+$(kbuild) M=$(CURDIR) clean
 
-.PHONY: demo test check bench
-demo test check bench:
+.PHONY: demo test check
+demo test check:
 	tools/lab $@
+
+# ROUNDS=5 SECONDS=4 measure longer.
+.PHONY: bench
+bench:
+	tools/lab bench $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS))
