@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory as the engine asks for it: vectors that are allocated fallibly, mostly once.
+//! Memory as the engine asks for it: boxes and vectors that are allocated fallibly, mostly once.
 //!
 //! The engine is compiled for the kernel and for the host from the same files. This is the kernel's
 //! side of the seam; the host has its own file with the same items.
@@ -11,6 +11,14 @@ pub(crate) use kernel::alloc::AllocError;
 
 /// A vector that may be as large as memory is; not physically contiguous when large.
 pub(crate) type Vec<T> = KVVec<T>;
+
+/// A value in memory of its own.
+pub(crate) type Box<T> = KVBox<T>;
+
+/// Moves `value` into memory of its own. May sleep.
+pub(crate) fn try_box<T>(value: T) -> Result<Box<T>, AllocError> {
+    Box::new(value, GFP_KERNEL)
+}
 
 /// A vector of `n` copies of `value`. May sleep.
 pub(crate) fn try_vec<T: Clone>(n: usize, value: T) -> Result<Vec<T>, AllocError> {

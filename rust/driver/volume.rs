@@ -35,7 +35,8 @@ use crate::{
             Place,
             Workqueue, //
         }, //
-    }, //
+    },
+    mem::Box, //
 };
 use kernel::{
     cpu::nr_cpu_ids,
@@ -85,7 +86,7 @@ impl Buffers for ArenaOwner {
 /// What the volume's lock protects.
 pub(super) struct Core {
     /// The engine.
-    pub(super) engine: Engine,
+    pub(super) engine: Box<Engine>,
     /// Its buffers.
     pub(super) owner: ArenaOwner,
     /// Requests that wait for the engine, by tag.
@@ -167,7 +168,7 @@ impl Volume {
     pub(super) fn new(
         index: u32,
         device: Arc<BlockDevice>,
-        engine: Engine,
+        engine: Box<Engine>,
         owner: ArenaOwner,
     ) -> Result<Arc<Self>> {
         let cpus = nr_cpu_ids().clamp(1, 64);

@@ -19,7 +19,7 @@ use super::units::{
     ZONE_NONE,
 };
 use super::zones::{StreamKind, ZoneState};
-use crate::mem::{try_push, try_vec, Vec};
+use crate::mem::{try_push, try_vec, Box, Vec};
 
 /// What attaching has found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -151,7 +151,7 @@ impl Engine {
         media: &mut M,
         buffers: &mut B,
         config: &Config,
-    ) -> Result<(Engine, Report)> {
+    ) -> Result<(Box<Engine>, Report)> {
         let root = find_root(media)?;
         if root.features.read_only != 0 {
             return Err(Error::ReadOnlyFormat);

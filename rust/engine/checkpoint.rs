@@ -287,6 +287,7 @@ impl Engine {
         checkpoint.touches_frozen = checkpoint.touch_count;
         checkpoint.merge = Merge::START;
         checkpoint.noted_count = 0;
+        self.log.rescue = (ZONE_NONE, 0);
         if zone != ZONE_NONE {
             checkpoint.note_zone(zone, incarnation, cursor, true);
         }

@@ -143,6 +143,9 @@ impl Engine {
             }
             return false;
         };
+        if self.log.rescue.0 == victim {
+            self.log.rescue = (ZONE_NONE, 0);
+        }
         self.collector.wanted = false;
         self.collector.victim = victim;
         self.collector.failed_moves = false;

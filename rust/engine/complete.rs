@@ -9,7 +9,7 @@ use super::format::fragment::Identity;
 use super::format::segment::Item;
 use super::io::{Action, Buffers, Token};
 use super::limits::{DISCARDS_MAX, REISSUES_MAX};
-use super::log::{SegmentId, SegmentState};
+use super::log::{Segment, SegmentId, SegmentState};
 use super::planted::Bug;
 use super::state::{Engine, Pending};
 use super::stats::Notice;
@@ -65,7 +65,7 @@ impl Engine {
         } else {
             1
         };
-        if segment.failed < copies {
+        if segment.failed < copies && !self.is_behind_failure(&segment) {
             self.segment_written(buffers, id);
         } else {
             self.segment_failed(buffers, id);
@@ -73,27 +73,59 @@ impl Engine {
     }
 
     fn segment_written<B: Buffers>(&mut self, buffers: &mut B, id: SegmentId) {
-        let Some(segment) = self.log.get(id).copied() else {
+        let Some(segment) = self.log.get_mut(id) else {
             return;
         };
-        if segment.kind == StreamKind::Gc {
-            self.apply_moves(id, true);
-        }
-        if let Some(zone) = self.zones.get_mut(segment.zone) {
-            zone.writes = zone.writes.saturating_sub(1);
-        }
-        self.log.release(id);
-        match segment.kind {
+        let (kind, zone) = (segment.kind, segment.zone);
+        match kind {
             StreamKind::User => {
-                if segment.durable {
-                    self.raise_durable(segment.sequence + 1);
-                }
+                segment.state = SegmentState::Written;
+                self.finish_in_order(zone);
                 self.pump_stream(buffers, StreamKind::User);
                 self.pump_flushes(buffers);
                 self.wake_writers();
             }
-            StreamKind::Gc | StreamKind::Metadata => {}
+            StreamKind::Gc => {
+                self.apply_moves(id, true);
+                self.finish_segment_in(zone, id);
+            }
+            StreamKind::Metadata => self.finish_segment_in(zone, id),
         }
+    }
+
+    /// Lets go of a zone's written user segments as far as none before them is missing.
+    ///
+    /// Recovery follows a zone from its start. If a write fails, what lies behind it would not be
+    /// found, so it is kept until then and written elsewhere as well.
+    fn finish_in_order(&mut self, zone: ZoneId) {
+        while let Some(id) = self.log.first_issued(zone) {
+            let Some(segment) = self.log.get(id).copied() else {
+                return;
+            };
+            if segment.state != SegmentState::Written {
+                return;
+            }
+            self.finish_segment_in(zone, id);
+            if segment.durable {
+                self.raise_durable(segment.sequence + 1);
+            }
+        }
+    }
+
+    fn finish_segment_in(&mut self, zone: ZoneId, id: SegmentId) {
+        if let Some(zone) = self.zones.get_mut(zone) {
+            zone.writes = zone.writes.saturating_sub(1);
+        }
+        self.log.release(id);
+    }
+
+    /// Whether an earlier write to the segment's zone has failed.
+    fn is_behind_failure(&self, segment: &Segment) -> bool {
+        segment.kind == StreamKind::User
+            && self
+                .zones
+                .get(segment.zone)
+                .is_some_and(|zone| zone.broken_at < segment.start)
     }
 
     fn segment_failed<B: Buffers>(&mut self, buffers: &mut B, id: SegmentId) {
@@ -105,10 +137,19 @@ impl Engine {
         self.notify(Notice::WriteReissued { zone: segment.zone });
         match segment.kind {
             StreamKind::User => {
-                let moved = segment.attempts <= REISSUES_MAX && self.reissue(buffers, id);
-                if !moved {
-                    self.poison("user data could not be written anywhere");
-                    self.log.release(id);
+                if let Some(zone) = self.zones.get_mut(segment.zone) {
+                    zone.broken_at = zone.broken_at.min(segment.start);
+                }
+                self.move_segment(buffers, id);
+                // What was written behind it follows, in order.
+                while let Some(next) = self.log.first_issued(segment.zone) {
+                    let behind = self.log.get(next).is_some_and(|next| {
+                        next.state == SegmentState::Written && self.is_behind_failure(next)
+                    });
+                    if !behind {
+                        break;
+                    }
+                    self.move_segment(buffers, next);
                 }
             }
             StreamKind::Gc => {
@@ -132,6 +173,17 @@ impl Engine {
                 self.log.release(id);
                 self.abort_checkpoint();
             }
+        }
+    }
+
+    fn move_segment<B: Buffers>(&mut self, buffers: &mut B, id: SegmentId) {
+        let Some(segment) = self.log.get(id).copied() else {
+            return;
+        };
+        let moved = segment.attempts <= REISSUES_MAX && self.reissue(buffers, id);
+        if !moved {
+            self.poison("user data could not be written anywhere");
+            self.log.release(id);
         }
     }
 

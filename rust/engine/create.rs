@@ -116,7 +116,8 @@ pub fn create<M: Media, B: Buffers>(
         label: volume.label,
         features: Features::default(),
     };
-    let mut engine = Engine::new(config, &geometry, identity, volume.options)?;
+    let mut boxed = Engine::new(config, &geometry, identity, volume.options)?;
+    let engine = &mut *boxed;
     wipe(media)?;
     engine.epoch = 1;
     let places = [0, geometry.zones - 1, 1];

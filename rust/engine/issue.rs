@@ -7,7 +7,7 @@ use super::format::segment::{
     summary_trailer, Layout, SegmentHeader, SegmentKind, HEADER_BYTES, HEADER_UNITS,
 };
 use super::io::{Action, Barrier, Buffers};
-use super::log::{Log, SegmentId, SegmentState};
+use super::log::{Log, Segment, SegmentId, SegmentState};
 use super::planted::Bug;
 use super::state::{Engine, Pending};
 use super::units::{Place, ZoneId, BLOCK_BYTES, UNITS_PER_BLOCK, UNIT_BYTES, ZONE_NONE};
@@ -299,37 +299,52 @@ impl Engine {
         }
     }
 
-    /// Moves a segment whose write failed to a zone of its own, under the same numbers (crash
-    /// rule 9), and issues it again.
+    /// Moves a segment whose write failed to another zone, under the same numbers (crash rule 9),
+    /// and issues it again.
     pub(super) fn reissue<B: Buffers>(&mut self, buffers: &mut B, id: SegmentId) -> bool {
         let Some(old) = self.log.get(id).copied() else {
-            return false;
-        };
-        let Some(zone) = self.zones.take(false) else {
             return false;
         };
         if self.log.stream(old.kind).zone == old.zone {
             self.abandon_zone(buffers, old.kind);
         }
-        let op = self.op;
-        self.zones.open(zone, old.kind, op);
-        self.zones.fill(zone, op);
+        let Some((zone, start)) = self.rescue_place(&old) else {
+            return false;
+        };
         if let Some(former) = self.zones.get_mut(old.zone) {
             former.writes = former.writes.saturating_sub(1);
         }
         if let Some(next) = self.zones.get_mut(zone) {
             next.writes += 1;
         }
-        self.note_zone(zone, old.kind);
-        self.move_fragments(buffers, id, zone);
+        self.move_fragments(buffers, id, zone, start);
         let Some(segment) = self.log.get_mut(id) else {
             return false;
         };
         segment.zone = zone;
-        segment.start = 0;
+        segment.start = start;
         segment.state = SegmentState::Sealed;
         self.issue(buffers, id);
         true
+    }
+
+    /// A place for a segment whose write failed: in the zone that took the one before, or in a
+    /// new one. Such a zone is given up at a checkpoint's cut, where the next root stops naming it.
+    fn rescue_place(&mut self, segment: &Segment) -> Option<(ZoneId, u32)> {
+        let (zone, cursor) = self.log.rescue;
+        let room = self.geometry.zone_capacity_blocks.saturating_sub(cursor);
+        let usable = zone != ZONE_NONE && zone != segment.zone && room >= segment.blocks;
+        if usable {
+            self.log.rescue = (zone, cursor + segment.blocks);
+            return Some((zone, cursor));
+        }
+        let zone = self.zones.take(false)?;
+        let op = self.op;
+        self.zones.open(zone, segment.kind, op);
+        self.zones.fill(zone, op);
+        self.note_zone(zone, segment.kind);
+        self.log.rescue = (zone, segment.blocks);
+        Some((zone, 0))
     }
 
     /// Closes the zone that a stream fills; what its open segment holds stays where it is.
@@ -349,7 +364,13 @@ impl Engine {
     }
 
     /// Seals a segment's fragments for their new zone and redirects their entries.
-    fn move_fragments<B: Buffers>(&mut self, buffers: &mut B, id: SegmentId, zone: ZoneId) {
+    fn move_fragments<B: Buffers>(
+        &mut self,
+        buffers: &mut B,
+        id: SegmentId,
+        zone: ZoneId,
+        start: u32,
+    ) {
         let Some(segment) = self.log.get(id).copied() else {
             return;
         };
@@ -362,7 +383,10 @@ impl Engine {
                 zone: segment.zone,
                 offset: segment.base() + offset,
             };
-            let to = Place { zone, offset };
+            let to = Place {
+                zone,
+                offset: start * UNITS_PER_BLOCK + offset,
+            };
             if units > 0 {
                 let seed = self.seed(to);
                 let start = offset as usize * UNIT_BYTES;

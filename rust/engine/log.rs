@@ -25,6 +25,8 @@ pub enum SegmentState {
     Sealed,
     /// On its way to the lower device.
     Writing,
+    /// User data that is written, but behind a segment of its zone that is not.
+    Written,
     /// Written, but a reader still copies from its buffer.
     Draining,
 }
@@ -101,7 +103,10 @@ impl Segment {
     pub fn holds(&self, zone: ZoneId, offset: u32) -> bool {
         matches!(
             self.state,
-            SegmentState::Open | SegmentState::Sealed | SegmentState::Writing
+            SegmentState::Open
+                | SegmentState::Sealed
+                | SegmentState::Writing
+                | SegmentState::Written
         ) && self.zone == zone
             && offset >= self.base()
             && offset < self.base() + self.fill
@@ -136,6 +141,8 @@ pub struct Log {
     pub sources: Vec<(Entry, u32)>,
     /// Streams by `StreamKind::index`.
     pub streams: [Stream; 3],
+    /// The zone that takes segments whose writes failed elsewhere, and its next free block.
+    pub rescue: (ZoneId, u32),
     user_segments: usize,
 }
 
@@ -167,6 +174,7 @@ impl Log {
                 stream(StreamKind::Gc)?,
                 stream(StreamKind::Metadata)?,
             ],
+            rescue: (ZONE_NONE, 0),
             user_segments: config.user_segments,
         })
     }
@@ -295,6 +303,17 @@ impl Log {
             .map(|segment| segment.sequence)
             .min()
             .unwrap_or(self.stream(StreamKind::User).next_sequence)
+    }
+
+    /// The first user segment of a zone that is issued and not done with.
+    pub fn first_issued(&self, zone: ZoneId) -> Option<SegmentId> {
+        let issued =
+            |state| matches!(state, SegmentState::Writing | SegmentState::Written);
+        self.range(StreamKind::User)
+            .filter_map(|at| Some((at, self.segments.get(at)?)))
+            .filter(|(_, segment)| segment.zone == zone && issued(segment.state))
+            .min_by_key(|(_, segment)| segment.start)
+            .map(|(at, _)| at as SegmentId)
     }
 
     /// The segment whose buffer holds the unit at `offset` of `zone`.

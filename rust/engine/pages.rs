@@ -42,7 +42,8 @@ struct Slot {
 ///
 /// Every used slot is in the chain of its key's hash, and in no other.
 pub struct PageCache {
-    words: Vec<Words>,
+    /// The pages' words, back to back: a page by value would be a quarter of a kernel stack.
+    words: Vec<u64>,
     changed: Vec<WordSet>,
     slots: Vec<Slot>,
     heads: Vec<u32>,
@@ -65,7 +66,7 @@ impl PageCache {
             next: NONE,
         };
         Ok(PageCache {
-            words: try_vec(pages, [0; PAGE_WORDS])?,
+            words: try_vec(pages * PAGE_WORDS, 0)?,
             changed: try_vec(pages, [0; PAGE_WORDS / 64])?,
             slots: try_vec(pages, slot)?,
             heads: try_vec(pages.next_power_of_two(), NONE)?,
@@ -105,7 +106,8 @@ impl PageCache {
 
     /// A page's words.
     pub fn words(&self, slot: SlotId) -> Option<&Words> {
-        self.words.get(slot as usize)
+        let start = slot as usize * PAGE_WORDS;
+        self.words.get(start..)?.first_chunk()
     }
 
     /// One word of a page; 0 out of range.
@@ -119,7 +121,9 @@ impl PageCache {
     /// A page's words and the set of those that differ from its base.
     pub fn page_mut(&mut self, slot: SlotId) -> Option<(&mut Words, &mut WordSet)> {
         Some((
-            self.words.get_mut(slot as usize)?,
+            self.words
+                .get_mut(slot as usize * PAGE_WORDS..)?
+                .first_chunk_mut()?,
             self.changed.get_mut(slot as usize)?,
         ))
     }
@@ -202,8 +206,9 @@ impl PageCache {
         };
         *self.heads.get_mut(head)? = id;
         self.used += 1;
-        self.words.get_mut(id as usize)?.fill(0);
-        self.changed.get_mut(id as usize)?.fill(0);
+        let (words, changed) = self.page_mut(id)?;
+        words.fill(0);
+        changed.fill(0);
         Some(id)
     }
 

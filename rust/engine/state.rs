@@ -18,7 +18,7 @@ use super::queue::Queue;
 use super::stats::{Gauges, Notice, Stats};
 use super::units::{place_seed, Geometry, Place, ZoneId, BLOCK_BYTES, UNIT_BYTES, ZONE_NONE};
 use super::zones::{Zone, ZoneSet};
-use crate::mem::{try_vec, Vec};
+use crate::mem::{try_box, try_vec, Box, Vec};
 
 /// Who a volume is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,17 +102,19 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine with empty zones and map.
+    /// An engine with empty zones and map, in memory of its own: it is too large for the stacks of
+    /// those who attach, and is built in a function of its own for the same reason.
     ///
     /// # Errors
     ///
     /// `Error::NoMemory`, `Error::Range`.
+    #[inline(never)]
     pub(super) fn new(
         config: &Config,
         geometry: &Geometry,
         identity: Identity,
         options: Options,
-    ) -> Result<Engine> {
+    ) -> Result<Box<Engine>> {
         if !config.check() || !geometry.check() {
             return Err(Error::Range);
         }
@@ -122,7 +124,7 @@ impl Engine {
             *token = at as Token;
         }
         let actions = tokens + 3 * config.requests + 64;
-        Ok(Engine {
+        let engine = Engine {
             config: *config,
             geometry: *geometry,
             identity,
@@ -160,7 +162,8 @@ impl Engine {
             full_at: None,
             nearly_full: false,
             stats: Stats::default(),
-        })
+        };
+        Ok(try_box(engine)?)
     }
 
     /// Who the volume is.

@@ -98,6 +98,8 @@ pub struct Zone {
     pub stuck: bool,
     /// Whether its record must be written with the next zone table.
     pub dirty: bool,
+    /// Block at which a write failed; whatever lies behind it has to be written elsewhere.
+    pub broken_at: u32,
 }
 
 impl Zone {
@@ -120,6 +122,7 @@ impl Zone {
         evacuated_cut: 0,
         stuck: false,
         dirty: false,
+        broken_at: u32::MAX,
     };
 
     /// Live units after the running checkpoint, of what is in the map.
@@ -447,6 +450,7 @@ impl ZoneSet {
             zone.filled_op = op;
             zone.evacuated = false;
             zone.stuck = false;
+            zone.broken_at = u32::MAX;
         }
     }
 

@@ -14,7 +14,14 @@ use zbd_engine::{Error, Media, Result};
 /// Bytes of a block.
 pub const BLOCK: usize = 4096;
 
-type Block = Rc<[u8; BLOCK]>;
+/// A block's content, shared by all copies of a disk.
+pub type Block = Rc<[u8; BLOCK]>;
+
+/// Bytes as blocks.
+pub fn blocks_of(bytes: &[u8]) -> Vec<Block> {
+    let block = |chunk: &[u8]| Rc::new(chunk.try_into().expect("whole blocks"));
+    bytes.chunks(BLOCK).map(block).collect()
+}
 
 /// A block in the cache.
 #[derive(Clone)]
@@ -34,6 +41,7 @@ pub struct Disk {
     unflushed: BTreeMap<u64, Vec<Cached>>,
     next_id: u64,
     next_io: u64,
+    zero: Block,
     zone_blocks: u64,
     pointers: BTreeMap<u64, u64>,
     /// Blocks that cannot be read.
@@ -53,6 +61,7 @@ impl Disk {
             unflushed: BTreeMap::new(),
             next_id: 0,
             next_io: 0,
+            zero: Rc::new([0; BLOCK]),
             zone_blocks,
             pointers: BTreeMap::new(),
             unreadable: BTreeSet::new(),
@@ -82,13 +91,10 @@ impl Disk {
     }
 
     /// Puts a completed write into the cache.
-    pub fn complete_write(&mut self, address: u64, bytes: &[u8], durable: bool) {
+    pub fn complete_write(&mut self, address: u64, blocks: &[Block], durable: bool) {
         self.next_io += 1;
-        for (at, chunk) in bytes.chunks_exact(BLOCK).enumerate() {
-            let block = address / BLOCK as u64 + at as u64;
-            let mut data = [0; BLOCK];
-            data.copy_from_slice(chunk);
-            self.put(block, Rc::new(data), durable);
+        for (block, data) in (address / BLOCK as u64..).zip(blocks) {
+            self.put(block, data.clone(), durable);
         }
     }
 
@@ -128,7 +134,7 @@ impl Disk {
     pub fn discard(&mut self, address: u64, bytes: u64) {
         self.next_io += 1;
         let first = address / BLOCK as u64;
-        let zero: Block = Rc::new([0; BLOCK]);
+        let zero = self.zero.clone();
         for block in first..first + bytes / BLOCK as u64 {
             if self.durable.contains_key(&block) || self.unflushed.contains_key(&block) {
                 self.put(block, zero.clone(), false);
@@ -171,13 +177,11 @@ impl Disk {
     }
 
     /// Lets a write in flight survive a crash in part.
-    pub fn tear(&mut self, address: u64, bytes: &[u8], mut keep: impl FnMut() -> bool) {
+    pub fn tear(&mut self, address: u64, blocks: &[Block], mut keep: impl FnMut() -> bool) {
         self.next_io += 1;
-        for (at, chunk) in bytes.chunks_exact(BLOCK).enumerate() {
+        for (block, data) in (address / BLOCK as u64..).zip(blocks) {
             if keep() {
-                let mut data = [0; BLOCK];
-                data.copy_from_slice(chunk);
-                self.put(address / BLOCK as u64 + at as u64, Rc::new(data), false);
+                self.put(block, data.clone(), false);
             }
         }
     }
@@ -208,7 +212,7 @@ impl Disk {
         }
         match self.durable.get(&block) {
             Some(data) => data.clone(),
-            None => Rc::new([0; BLOCK]),
+            None => self.zero.clone(),
         }
     }
 
@@ -265,7 +269,7 @@ impl Media for Disk {
         {
             return Err(Error::Io);
         }
-        self.complete_write(address, bytes, false);
+        self.complete_write(address, &blocks_of(bytes), false);
         Ok(())
     }
 

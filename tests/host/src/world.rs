@@ -3,7 +3,7 @@
 //! The driver's twin: performs the engine's actions on the model disk, in a random order that the
 //! seed decides, and checks what is read against the reference model.
 
-use crate::disk::{Disk, BLOCK};
+use crate::disk::{blocks_of, Block, Disk, BLOCK};
 use crate::reference::{Mark, Reference, Version};
 use crate::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,7 +54,7 @@ pub struct InFlight {
     /// What it does.
     pub action: Action,
     /// What is written.
-    pub data: Vec<u8>,
+    pub data: Vec<Block>,
     /// A flush makes durable what completed before this number.
     pub mark: u64,
 }
@@ -84,7 +84,7 @@ pub enum Outcome {
 /// A volume under test.
 pub struct World {
     /// The engine; `None` between crash and attach.
-    pub engine: Option<Engine>,
+    pub engine: Option<Box<Engine>>,
     /// The disk.
     pub disk: Disk,
     /// What may be read.
@@ -262,6 +262,7 @@ impl World {
                 }
                 Action::Complete { request, result } => {
                     if let Some(mark) = self.flushes.remove(&request) {
+                        if std::env::var("TRACE").is_ok() { eprintln!("  flushed {request} {result:?}"); }
                         if result.is_ok() {
                             self.reference.flushed(&mark);
                         }
@@ -276,10 +277,11 @@ impl World {
                     ..
                 } => {
                     self.disk.check_sequential(address, bytes as usize);
-                    data = self.memory.bytes(buffer)[..bytes as usize].to_vec();
+                    data = blocks_of(&self.memory.bytes(buffer)[..bytes as usize]);
                 }
                 _ => {}
             }
+            if std::env::var("TRACE").is_ok() { eprintln!("  submit {action:?}"); }
             let mark = self.disk.mark();
             self.in_flight.push(InFlight { action, data, mark });
         }
@@ -308,7 +310,9 @@ impl World {
         }
         let at = self.rng.below(self.in_flight.len() as u64) as usize;
         let io = self.in_flight.swap_remove(at);
+        let dbg = io.action;
         let (token, result) = self.perform(io);
+        if std::env::var("TRACE").is_ok() { eprintln!("  done {dbg:?} {result:?}"); }
         let engine = self.engine.as_mut().expect("attached");
         engine.io_done(&mut self.memory, token, result);
         self.submit();
@@ -334,10 +338,10 @@ impl World {
                 ..
             } => {
                 let first = address / BLOCK as u64;
-                let bad = (first..first + (io.data.len() / BLOCK) as u64)
+                let bad = (first..first + io.data.len() as u64)
                     .any(|block| self.disk.unwritable.contains(&block));
                 let mut bad = bad || (self.write_errors > 0 && self.rng.one_in(self.write_errors));
-                if self.fail_next > 0 && !bad && !io.data.starts_with(b"zbdROOT") {
+                if self.fail_next > 0 && !bad && !io.data[0].starts_with(b"zbdROOT") {
                     self.fail_next -= 1;
                     bad = true;
                 }

@@ -5,9 +5,21 @@
 /// A growable array.
 pub type Vec<T> = std::vec::Vec<T>;
 
+/// A value in memory of its own.
+pub type Box<T> = std::boxed::Box<T>;
+
 /// Memory ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocError;
+
+/// Moves `value` into memory of its own.
+///
+/// # Errors
+///
+/// None on the host, where a failed allocation of this size ends the process.
+pub fn try_box<T>(value: T) -> Result<Box<T>, AllocError> {
+    Ok(Box::new(value))
+}
 
 /// An array of `count` copies of `value`.
 ///
