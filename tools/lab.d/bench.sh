@@ -68,7 +68,7 @@ cmd_profile() {
     bench_ready
     step perf "$(hash_of "$(stamp root)")" make_perf
     # Events of the processor itself are often not to be had in a virtual machine.
-    boot_under=(perf record -q -e cpu-clock -F $PROFILE_HZ -k CLOCK_REALTIME -o /out/bench/perf.data --)
+    boot_under=(perf record -q -e cpu-clock -F "$PROFILE_HZ" -k CLOCK_REALTIME -o /out/bench/perf.data --)
     bench_boot || status=$?
     # shellcheck disable=SC2016  # expanded inside
     enter bash -euc 'perf script -i "$2/perf.data" -F comm,tid,time,ip 2>/dev/null |

@@ -162,7 +162,7 @@ run_guest() {
     guest_command "$kernel" "${run##*/}"
     : >"$run/console"
     # UML wants an output that can be polled: a pipe, not a file.
-    (exec_enter "${guest_cmd[@]}") </dev/null > >(cat >>"$run/console") 2>&1 &
+    (exec_enter "${boot_under[@]}" "${guest_cmd[@]}") </dev/null > >(cat >>"$run/console") 2>&1 &
     pid=$!
     tail -n +1 -s 0.2 -f --pid=$pid "$run/console" | sed -u 's/\r$//' &
     tailer=$!
@@ -192,7 +192,7 @@ milliseconds() { awk -v s="$1" 'BEGIN { printf "%d", s * 1000 }'; }
 # 123 for an unclean log, 122 for a guest that died.
 # shellcheck disable=SC2034  # boot_run tells callers where the results are
 boot_disks=() boot_timeout=600 boot_kill='' boot_fresh=no boot_module=yes boot_expect='' boot_leaks=no boot_run=''
-boot_prefix=''
+boot_prefix='' boot_under=()
 boot_guest() {
     local kernel=$1 script=$2 module='' disk run status
     shift 2
