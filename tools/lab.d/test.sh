@@ -45,7 +45,6 @@ stage_host() {
     attempt clippy test_clippy
     attempt rustdoc test_rustdoc
     attempt host-tests test_host
-    [ ! -x "$ZBD_TOP/tests/tidy" ] || attempt tidy test_tidy
     count_cases "$ZBD_LAB/log/test-host-tests.log"
 }
 
@@ -65,7 +64,6 @@ test_rustfmt() {
 test_clippy() { host_cargo clippy --workspace --all-targets -- -D warnings; }
 test_rustdoc() { host_cargo rustdoc_all; }
 test_host() { host_cargo test --workspace; }
-test_tidy() { enter "$IN_TOP/tests/tidy"; }
 
 # host_cargo ARG...: the lock file is kept in the checkout, which is read-only in there.
 host_cargo() {
