@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     engine::{
+        checkpoint::Phase,
         stats::{
             Gauges,
             Stats, //
@@ -23,8 +24,15 @@ use crate::{
 use kernel::{
     fmt::Write,
     prelude::*,
-    str::Formatter, //
+    str::Formatter,
+    time::{
+        delay::fsleep,
+        Delta, //
+    }, //
 };
+
+/// How long waiting for a checkpoint sleeps between two looks.
+const CHECKPOINT_POLL: Delta = Delta::from_millis(5);
 
 /// Counters and gauges, at one moment.
 struct Numbers {
@@ -125,11 +133,7 @@ pub(super) static TABLE: &[Attribute<Volume>] = &[
         name: c"checkpoint",
         mode: 0o200,
         show: None,
-        store: Some(|volume, _| {
-            volume.with_quietly(|core| core.engine.request_checkpoint());
-            // The next tick makes it.
-            Ok(())
-        }),
+        store: Some(checkpoint),
     },
     Attribute {
         name: c"situation",
@@ -179,6 +183,32 @@ fn show_label(volume: &Volume, to: &mut Formatter<'_>) -> Result {
     let end = label.iter().position(|byte| *byte == 0).unwrap_or(label.len());
     let text = label.get(..end).and_then(|label| core::str::from_utf8(label).ok());
     Ok(writeln!(to, "{}", text.unwrap_or("?"))?)
+}
+
+/// Makes a checkpoint and waits for it: the gauges are exact then.
+fn checkpoint(volume: &Volume, _text: &str) -> Result {
+    // The next tick begins it. One that is under way does not cover everything.
+    let target = volume.with_quietly(|core| {
+        core.engine.request_checkpoint();
+        let under_way = core.engine.situation().phase != Phase::Idle;
+        core.engine.stats.checkpoints + 1 + u64::from(under_way)
+    });
+    loop {
+        let (done, alive) = volume.with_quietly(|core| {
+            let done = core.engine.stats.checkpoints >= target;
+            (done, core.engine.poisoned().is_none())
+        });
+        if done {
+            return Ok(());
+        }
+        if !alive {
+            return Err(EROFS);
+        }
+        if kernel::current!().signal_pending() {
+            return Err(EINTR);
+        }
+        fsleep(CHECKPOINT_POLL);
+    }
 }
 
 fn store_codec(volume: &Volume, text: &str) -> Result {

@@ -349,19 +349,14 @@ fn wake_waiters(volume: &Volume) {
 
 /// Hands a batch to the request, and lets go of it; the result, if that was all.
 fn finish(volume: &Arc<Volume>, rq: &Request<Driver>) -> Option<Result> {
-    let mut state = rq.data().state.lock();
-    let (bad, again) = match decode(volume, rq, &mut state) {
-        Ok(bits) => bits,
-        // Nothing could be decoded, for want of a part of the request: let go and fail.
-        Err(_) => (u32::MAX, 0),
-    };
-    let State { done, read, .. } = &mut *state;
-    // Also what was not looked at: the places must be empty for the next batch.
-    for group in 0..read.group_count {
-        drop(rq.data().arrivals.take(group));
-    }
-    let batch = read.batch;
-    let (lost, again) = volume.with(|core| {
+    // A part of the request that is missing: let go and fail.
+    let (bad, again) = decode(volume, rq).unwrap_or((u32::MAX, 0));
+    let blocks = rq.bytes() / BLOCK_BYTES;
+    volume.with(|core| {
+        // The volume's lock comes first wherever both are held.
+        let mut state = rq.data().state.lock();
+        let State { done, read, .. } = &mut *state;
+        let batch = core::mem::take(&mut read.batch);
         let mut lost = false;
         let mut again = again;
         for (at, piece) in read.pieces.iter().take(batch).enumerate() {
@@ -369,8 +364,8 @@ fn finish(volume: &Arc<Volume>, rq: &Request<Driver>) -> Option<Result> {
             if bad & bit == 0 {
                 continue;
             }
-            let moved = piece.source != Source::Lost
-                && core.engine.read_failed(&mut core.owner, piece);
+            let moved =
+                piece.source != Source::Lost && core.engine.read_failed(&mut core.owner, piece);
             if moved {
                 again |= bit;
             } else {
@@ -380,25 +375,30 @@ fn finish(volume: &Arc<Volume>, rq: &Request<Driver>) -> Option<Result> {
         for piece in read.pieces.iter().take(batch) {
             core.engine.release(piece);
         }
-        (lost, again)
-    });
-    read.batch = 0;
-    if lost {
-        return Some(Err(EIO));
-    }
-    *done += batch.min(again.trailing_zeros() as usize);
-    if again != 0 {
-        read.retries += 1;
-        if read.retries > RETRIES_MAX {
+        *done += batch.min(again.trailing_zeros() as usize);
+        if again != 0 {
+            read.retries += 1;
+        }
+        if lost || read.retries > RETRIES_MAX {
             return Some(Err(EIO));
         }
-    }
-    (*done >= rq.bytes() / BLOCK_BYTES).then_some(Ok(()))
+        (*done >= blocks).then_some(Ok(()))
+    })
 }
 
 /// Decodes a batch into the request: bits of the pieces that are bad, and of those that were not
 /// tried.
-fn decode(volume: &Volume, rq: &Request<Driver>, state: &mut State) -> Result<(u32, u32)> {
+fn decode(volume: &Volume, rq: &Request<Driver>) -> Result<(u32, u32)> {
+    let state = rq.data().state.lock();
+    let result = decode_batch(volume, rq, &state);
+    // Also what was not looked at: the places must be empty for the next batch.
+    for group in 0..state.read.group_count {
+        drop(rq.data().arrivals.take(group));
+    }
+    result
+}
+
+fn decode_batch(volume: &Volume, rq: &Request<Driver>, state: &State) -> Result<(u32, u32)> {
     let read = &state.read;
     let mut bad = 0;
     let mut again = 0;

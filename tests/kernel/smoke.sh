@@ -16,6 +16,8 @@ tar -C /usr/share -cf - perl 2>/dev/null | tar -C /mnt/t -xf -
 (cd /mnt/t && find . -type f -print0 | xargs -0 sha256sum) >/tmp/sums
 [ "$(wc -l </tmp/sums)" -gt 100 ] || fail "too few files"
 umount /mnt/t
+echo >"/sys/block/$zbd/zbd/checkpoint"
+[ "$(zbd_stat "$zbd" ratio)" -gt 150 ] || fail "ratio $(zbd_stat "$zbd" ratio)"
 zbd_detach "$zbd"
 zbd=$(zbd_attach "$device")
 timeout 60 fsck.ext4 -fn "/dev/$zbd"
