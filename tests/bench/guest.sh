@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
 # guest.sh ROUNDS SECONDS TARGETS JOBS DATA: measures, in a guest. Every round goes through all targets.
 # Leaves in /run/zbd/bench: fio's reports, and `facts` with lines `ROUND DATA TARGET NAME VALUE`.
 set -euo pipefail

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0
 # The jobs, and how one is run: with a limit, so that a hang is a result and not the end.
 # shellcheck shell=bash
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
 """profile.py RAW <SAMPLES: which functions the time of each job of a benchmark went to. SAMPLES is the output of
 `perf script -F comm,tid,time,ip` for User Mode Linux with the host's clock; RAW is what guest.sh left."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
 """report.py RAW OUT: makes report.md and report.json in OUT from what guest.sh left in RAW; prints the first, then
 the bar lines. Fails if a target failed."""
 

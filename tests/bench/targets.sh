@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0
 # The devices that are compared. Each is made on a fresh memory-backed null_blk of the same size and removed again.
 # shellcheck shell=bash
 

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
 # zbd-guest: uml uml-debug
 # zbd-disk: data 2G
 # zbd-timeout: 280

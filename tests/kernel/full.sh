@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
 # zbd-guest: uml
 # zbd-disk: data 300M
 # zbd-timeout: 200

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
 # zbd-guest: uml
 # zbd-disk: data 512M
 # zbd-disk: acks 16M

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
 # zbd-guest: uml uml-debug qemu
 # zbd-disk: data 1G
 # The shortest way through everything: format, attach, ext4, files, detach, attach, compare.

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
 # Says that a guest comes as far as running programs on its processors.
 set -euo pipefail
 nproc

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
 # The whole demonstration in one boot.
 set -euo pipefail
 uname -sr

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
 # demo.sh CODEC DISK: a source tree goes onto ext4 on zbd, and comes back after the disk was detached.
 set -euo pipefail
 # shellcheck source=tools/guest/lib.sh

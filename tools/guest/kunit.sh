@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
 # zbd.ko ran its KUnit tests when it was loaded; loading succeeds even if they fail, so read the report in the log.
 set -euo pipefail
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0
 # For scripts that run in a guest: the way to make, attach and detach a zbd disk, in one place.
 # shellcheck shell=bash
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0
 # The benchmark: zbd beside a bare memory-backed null_blk and dm-vdo, all in one boot of User Mode Linux.
 # shellcheck shell=bash
 # shellcheck disable=SC2034  # boot_* are read by boot_guest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0
 # Booting guests: one job per boot, its result and its kernel log collected, and never a hang.
 # shellcheck shell=bash
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0
 # Building zbd.ko and the host crates inside the build root.
 # shellcheck shell=bash
 

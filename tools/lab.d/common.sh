@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0
 # Shared by every part of the lab: paths, messages, steps, and the way into the build root.
 # shellcheck shell=bash
 

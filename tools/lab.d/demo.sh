@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0
 # The demonstration: a stock Debian kernel keeps a real source tree on zbd.
 # shellcheck shell=bash
 # shellcheck disable=SC2034  # boot_* are read by boot_guest

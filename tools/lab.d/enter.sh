@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
 # enter.sh ROOT CACHE CHECKOUT COMMAND...: runs in a fresh mount namespace; makes the build root usable and goes in.
 set -euo pipefail
 root=$1 cache=$2 checkout=$3

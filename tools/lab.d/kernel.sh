@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0
 # The stock Debian kernel: chosen, installed into the build root, and prepared for Rust modules.
 # shellcheck shell=bash
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0
 # The build root: a Debian tree with the toolchain that built the stock kernel, QEMU and the test tools.
 # shellcheck shell=bash
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0
 # All tests, in stages; every stage runs even if an earlier one failed.
 # shellcheck shell=bash
 # shellcheck disable=SC2034  # boot_* are read by boot_guest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0
 # The User Mode Linux kernels: kernel code at native speed, no virtualisation needed.
 # shellcheck shell=bash
 
