@@ -45,6 +45,10 @@ pub(super) struct Replay<'a, M: Media> {
     /// The highest flushed mark seen.
     flushed: u64,
     segment: Vec<u8>,
+    /// Blocks of the zone that is followed, read ahead; from which block on, and how many.
+    window: Vec<u8>,
+    window_first: u32,
+    window_blocks: u32,
 }
 
 impl<'a, M: Media> Replay<'a, M> {
@@ -70,6 +74,9 @@ impl<'a, M: Media> Replay<'a, M> {
             found: try_vec(0, none)?,
             flushed: root.next_sequence,
             segment: try_vec(BYTES_MAX, 0u8)?,
+            window: try_vec(2 * BYTES_MAX, 0u8)?,
+            window_first: 0,
+            window_blocks: 0,
         };
         for at in 0..root.probes.len() {
             replay.walk(at)?;
@@ -85,25 +92,16 @@ impl<'a, M: Media> Replay<'a, M> {
         let Some(probe) = self.root.probes.get(at).copied() else {
             return Ok(());
         };
+        if !probe.log && self.is_blank(&probe) {
+            return Ok(());
+        }
+        (self.window_first, self.window_blocks) = (probe.cursor, 0);
         let capacity = self.engine.geometry.zone_capacity_blocks;
         let mut block = probe.cursor;
         // How far to look behind the last segment for one whose header still reads.
         let mut horizon = block + BLOCKS_MAX;
         while block < capacity && block < horizon {
-            if self.read(&probe, block, 1).is_err() {
-                block += 1;
-                continue;
-            }
-            let seed = self.seed(&probe, block);
-            let mut header = SegmentHeader::decode_header(&self.segment, seed);
-            if header.is_none() {
-                let empty = self.segment.iter().take(BLOCK_BYTES).all(|byte| *byte == 0);
-                if empty && block == probe.cursor && !probe.log {
-                    return Ok(());
-                }
-                header = self.by_footer(&probe, block)?;
-            }
-            let Some(header) = header else {
+            let Some(header) = self.header_at(&probe, block) else {
                 block += 1;
                 continue;
             };
@@ -114,23 +112,50 @@ impl<'a, M: Media> Replay<'a, M> {
         Ok(())
     }
 
-    /// The header of the segment that starts at a block whose own copy is lost.
-    fn by_footer(&mut self, probe: &Probe, block: u32) -> Result<Option<SegmentHeader>> {
+    /// Whether a zone surely holds nothing. An unreadable block is no end of the log.
+    fn is_blank(&mut self, probe: &Probe) -> bool {
+        let address = self.engine.geometry.byte_address(probe.zone, probe.cursor);
+        let Some(room) = self.window.get_mut(..BLOCK_BYTES) else {
+            return false;
+        };
+        self.media.read(address, room).is_ok() && room.iter().all(|byte| *byte == 0)
+    }
+
+    /// The header of the segment that starts at a block, or its footer's copy.
+    fn header_at(&mut self, probe: &Probe, block: u32) -> Option<SegmentHeader> {
         let capacity = self.engine.geometry.zone_capacity_blocks;
-        let most = BLOCKS_MAX.min(capacity - block);
-        if self.read(probe, block, most).is_err() {
-            return Ok(None);
+        let most = BLOCKS_MAX.min(capacity.saturating_sub(block));
+        if block + most > self.window_first + self.window_blocks {
+            self.read_window(probe, block);
         }
         let seed = self.seed(probe, block);
-        let found = (2..=most).find_map(|blocks| {
-            let start = (blocks as usize - 1) * BLOCK_BYTES;
-            let last = self.segment.get(start..start + BLOCK_BYTES)?;
+        let start = block.checked_sub(self.window_first)? as usize * BLOCK_BYTES;
+        let bytes = self.window.get(start..)?;
+        if let Some(header) = SegmentHeader::decode_header(bytes, seed) {
+            return Some(header);
+        }
+        (2..=most).find_map(|blocks| {
+            let end = blocks as usize * BLOCK_BYTES;
+            let last = bytes.get(end - BLOCK_BYTES..end)?;
             if SegmentHeader::footer_blocks(last) != Some(blocks) {
                 return None;
             }
             SegmentHeader::decode_footer(last, seed)
-        });
-        Ok(found)
+        })
+    }
+
+    /// Reads ahead from a block on; what is unreadable becomes zeros.
+    fn read_window(&mut self, probe: &Probe, block: u32) {
+        let geometry = &self.engine.geometry;
+        let blocks = (2 * BLOCKS_MAX).min(geometry.zone_capacity_blocks.saturating_sub(block));
+        let address = geometry.byte_address(probe.zone, block);
+        self.window_first = block;
+        self.window_blocks = blocks;
+        if let Some(room) = self.window.get_mut(..blocks as usize * BLOCK_BYTES) {
+            if read_readable(self.media, address, room).is_err() {
+                room.fill(0);
+            }
+        }
     }
 
     fn seed(&self, probe: &Probe, block: u32) -> u64 {
