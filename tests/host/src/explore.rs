@@ -59,7 +59,7 @@ pub enum Damage {
     None,
     /// Each block that was durable at the last mark goes bad; all else survives.
     Rot,
-    /// Each group of blocks that has changed since the first mark falls back to what it was.
+    /// Each group of blocks that has changed between the first mark and the last falls back.
     Stale,
     /// The newest root is lost in one place.
     OneRoot,
@@ -437,7 +437,7 @@ fn explore_damage(damage: Damage, world: &mut World, marks: &[Disk]) -> Result<(
     match damage {
         Damage::None => Ok(()),
         Damage::Rot => explore_rot(world, marks.last().ok_or("no mark")?),
-        Damage::Stale => explore_stale(world, marks.first().ok_or("no mark")?),
+        Damage::Stale => explore_stale(world, marks),
         Damage::OneRoot => {
             for places in newest_roots(&world.disk) {
                 let error = attach_without(world, &[places]);
@@ -504,13 +504,17 @@ fn explore_rot(world: &mut World, mark: &Disk) -> Result<(), String> {
     Ok(())
 }
 
-/// A device that has acknowledged writes and dropped them: nothing old passes for new.
-fn explore_stale(world: &mut World, mark: &Disk) -> Result<(), String> {
-    let changed: BTreeSet<u64> = world
-        .disk
+/// A device that has acknowledged writes and dropped them, between the first mark and the last:
+/// nothing old passes for new.
+fn explore_stale(world: &mut World, marks: &[Disk]) -> Result<(), String> {
+    let (Some(mark), Some(last)) = (marks.first(), marks.last()) else {
+        return Err("no mark".into());
+    };
+    let changed: BTreeSet<u64> = last
         .written()
         .into_iter()
-        .filter(|block| mark.block(*block) != world.disk.block(*block))
+        .filter(|block| mark.block(*block) != last.block(*block))
+        .filter(|block| last.block(*block) == world.disk.block(*block))
         .collect();
     let mut groups: Vec<Vec<u64>> = changed.iter().map(|block| vec![*block]).collect();
     let zones: BTreeSet<u64> = changed.iter().map(|block| block / 256).collect();

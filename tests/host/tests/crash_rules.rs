@@ -305,6 +305,7 @@ const STALE: Script = Script {
             Flush,
             Checkpoint,
             Quiesce,
+            Mark,
             Write(2),
             Flush,
         ]],
