@@ -43,6 +43,7 @@ bench_boot() {
     # shellcheck disable=SC2154  # set by boot_guest
     bench_run=$IN_LAB/run/${boot_run##*/}
     # Whoever reads the numbers must know whether the machine had other things to do.
+    [ -e "$boot_run/bench/machine" ] || die "nothing was measured, status $status (console and log in $boot_run)"
     echo "$bench_load" >"$boot_run/bench/host_load"
     return $status
 }

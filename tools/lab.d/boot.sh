@@ -25,15 +25,15 @@ check_log() {
 }
 
 # disk_path NAME[:SIZE]: the file that is the disk.
-disk_path() { echo "$ZBD_LAB/disks/$boot_prefix${1%%:*}.img"; }
+disk_path() { echo "$ZBD_OUT/disks/$boot_prefix${1%%:*}.img"; }
 
 # make_disk NAME:SIZE: a sparse file in the cache; kept between boots unless a fresh one is wanted.
 make_disk() {
     local file
     file=$(disk_path "$1")
-    mkdir -p "$ZBD_LAB/disks"
+    mkdir -p "$ZBD_OUT/disks"
     [ "$boot_fresh" = no ] || rm -f "$file"
-    [ -e "$file" ] || truncate -s "${1#*:}" "$file"
+    [ -e "$file" ] || [ -L "$file" ] || truncate -s "${1#*:}" "$file"
 }
 
 # make_initramfs: only what reaches the build root; all else is loaded from there.
@@ -132,7 +132,7 @@ guest_command() {
             -virtfs "local,path=/,mount_tag=root,security_model=none,multidevs=remap,readonly=on"
             -virtfs "local,path=$IN_LAB/run/$id,mount_tag=run,security_model=none")
         for disk in "${boot_disks[@]}"; do
-            guest_cmd+=(-drive "file=$IN_LAB/disks/$boot_prefix${disk%%:*}.img,format=raw,if=none,id=d$n,discard=unmap"
+            guest_cmd+=(-drive "file=$IN_OUT/disks/$boot_prefix${disk%%:*}.img,format=raw,if=none,id=d$n,discard=unmap"
                 -device "virtio-blk-pci,drive=d$n,serial=${disk%%:*}")
             n=$((n + 1))
         done
@@ -149,7 +149,7 @@ guest_command() {
     [ "${ZBD_UML_CPUS:-}" != 1 ] || smp=("${UML_ONE_CPU[@]}")
     guest_cmd+=("${smp[@]}" "${extra[@]}")
     for disk in "${boot_disks[@]}"; do
-        guest_cmd+=("ubd$n=$IN_LAB/disks/$boot_prefix${disk%%:*}.img")
+        guest_cmd+=("ubd$n=$IN_OUT/disks/$boot_prefix${disk%%:*}.img")
         n=$((n + 1))
     done
 }
@@ -203,7 +203,7 @@ boot_guest() {
     rm -rf "$run"
     mkdir -p "$run"
     for disk in "${boot_disks[@]}"; do make_disk "$disk"; done
-    [ "$boot_module" = no ] || module=$IN_LAB/mod/${kernel/qemu/stock}/zbd.ko
+    [ "$boot_module" = no ] || module=$IN_OUT/mod/${kernel/qemu/stock}/zbd.ko
     write_job "$run" "$kernel" "$module" "$boot_leaks" "$script" "$@"
     run_guest "$run" "$boot_timeout" "$boot_kill" "$kernel"
     guest_result "$run"
@@ -230,6 +230,7 @@ inside() {
     path=$(realpath "$1") || die "no such file: $1"
     case $path in
     "$ZBD_TOP"/*) echo "$IN_TOP${path#"$ZBD_TOP"}" ;;
+    "$ZBD_OUT"/*) echo "$IN_OUT${path#"$ZBD_OUT"}" ;;
     "$ZBD_LAB"/*) echo "$IN_LAB${path#"$ZBD_LAB"}" ;;
     *) die "the guest sees only the checkout and $ZBD_LAB, not $path" ;;
     esac
@@ -277,7 +278,7 @@ cmd_shell() {
     mkdir -p "$run"
     boot_disks=("shell:${ZBD_DISK_SIZE:-4G}")
     make_disk "${boot_disks[0]}"
-    write_job "$run" "$kernel" "$IN_LAB/mod/${kernel/qemu/stock}/zbd.ko" no ''
+    write_job "$run" "$kernel" "$IN_OUT/mod/${kernel/qemu/stock}/zbd.ko" no ''
     guest_command "$kernel" "${run##*/}"
     say "the disk \$DISK_shell is kept between boots; leave with exit"
     enter "${guest_cmd[@]}"

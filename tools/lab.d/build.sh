@@ -20,9 +20,9 @@ build_module() {
     local kernel=$1 args
     shift
     args=$(kbuild_args "$kernel")
-    mkdir -p "$ZBD_LAB/mod/$kernel"
+    mkdir -p "$ZBD_OUT/mod/$kernel"
     # shellcheck disable=SC2086  # several arguments on purpose
-    enter make -s -C "$IN_LAB/src" $args "-j$ZBD_JOBS" M="$IN_TOP" MO="$IN_LAB/mod/$kernel" "$@" modules
+    enter make -s -C "$IN_LAB/src" $args "-j$ZBD_JOBS" M="$IN_TOP" MO="$IN_OUT/mod/$kernel" "$@" modules
 }
 
 cmd_build() {
@@ -31,13 +31,13 @@ cmd_build() {
     need_kernel "$kernel"
     if [ "${1:-}" = --clippy ]; then
         # Clippy only reports on what it compiles, so it gets a full build of its own.
-        rm -rf "$ZBD_LAB/mod/$kernel-clippy"
-        mkdir -p "$ZBD_LAB/mod/$kernel-clippy"
-        build_module "$kernel" MO="$IN_LAB/mod/$kernel-clippy" CLIPPY=1
+        rm -rf "$ZBD_OUT/mod/$kernel-clippy"
+        mkdir -p "$ZBD_OUT/mod/$kernel-clippy"
+        build_module "$kernel" MO="$IN_OUT/mod/$kernel-clippy" CLIPPY=1
         return
     fi
     build_module "$kernel" "$@"
-    say "built $ZBD_LAB/mod/$kernel/zbd.ko"
+    say "built $ZBD_OUT/mod/$kernel/zbd.ko"
 }
 
 # need_kernel KERNEL: prepare the kernel that a command names.

@@ -7,11 +7,17 @@ ZBD_TOP=$(cd "${BASH_SOURCE[0]%/*}/../.." && pwd)
 ZBD_LAB=${ZBD_LAB:-${XDG_CACHE_HOME:-$HOME/.cache}/zbd-lab}
 LAB_D=$ZBD_TOP/tools/lab.d
 
-# Inside the build root both have fixed names, so that paths recorded by Kbuild never change.
+# What is built from a checkout stays apart from what is built from another: make and cargo compare times, and would
+# take a newer object of an older source for fresh.
+ZBD_OUT=$ZBD_LAB/out/$(printf '%s' "$ZBD_TOP" | sha256sum | cut -c1-8)
+
+# Inside the build root all have fixed names, so that paths recorded by Kbuild never change.
 # shellcheck disable=SC2034  # used by the parts
 IN_TOP=/zbd
 # shellcheck disable=SC2034
 IN_LAB=/lab
+# shellcheck disable=SC2034
+IN_OUT=/out
 
 say() { printf 'lab: %s\n' "$*" >&2; }
 die() { say "error: $*"; exit 1; }
@@ -67,5 +73,9 @@ exec_lab_root() {
 as_lab_root() { (exec_lab_root "$@"); }
 
 # enter COMMAND...: run it inside the build root, with the checkout (read-only) and the cache mounted.
-exec_enter() { exec_lab_root bash "$LAB_D/enter.sh" "$ZBD_LAB/root" "$ZBD_LAB" "$ZBD_TOP" "$@"; }
+exec_enter() {
+    mkdir -p "$ZBD_OUT/disks"
+    printf '%s\n' "$ZBD_TOP" >"$ZBD_OUT/checkout"
+    exec_lab_root bash "$LAB_D/enter.sh" "$ZBD_LAB/root" "$ZBD_LAB" "$ZBD_OUT" "$ZBD_TOP" "$@"
+}
 enter() { (exec_enter "$@"); }

@@ -8,12 +8,12 @@ DEMO_TREE=(fs kernel lib mm net block crypto drivers/md drivers/block drivers/sc
 
 # The guest reads the tree from a disk that is a tar archive: as fast as the emulation allows.
 make_tree() {
-    mkdir -p "$ZBD_LAB/demo" "$ZBD_LAB/disks"
+    mkdir -p "$ZBD_LAB/demo"
     # shellcheck disable=SC2016  # expanded inside
     enter bash -euc '
         cd /lab/src
         find "$@" -type f -print0 | sort -z >/tmp/list
-        tar -c -b 2048 --null -T /tmp/list -f /lab/disks/tree.img
+        tar -c -b 2048 --null -T /tmp/list -f /lab/demo/tree.img
         xargs -0 sha256sum -- </tmp/list >/lab/demo/tree.sums
     ' - "${DEMO_TREE[@]}"
 }
@@ -30,7 +30,8 @@ cmd_demo() {
     boot_disks=(tree:0 lz4:2G zstd:2G)
     boot_timeout=900
     # Only the archive is kept: the other two start empty.
-    rm -f "$ZBD_LAB/disks/lz4.img" "$ZBD_LAB/disks/zstd.img"
+    rm -f "$ZBD_OUT/disks/lz4.img" "$ZBD_OUT/disks/zstd.img"
+    ln -sf "$IN_LAB/demo/tree.img" "$ZBD_OUT/disks/tree.img"
     boot_guest qemu "$IN_TOP/tools/guest/demo-all.sh" || die "demo: FAIL, status $?"
     lz4=$(ratio_of lz4 "${boot_run:?}/console")
     zstd=$(ratio_of zstd:1 "$boot_run/console")

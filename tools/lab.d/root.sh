@@ -45,7 +45,6 @@ make_root() {
         rm_root
         try_root "${options[@]}" "--aptopt=$APT_EXPIRED"
     fi
-    mkdir -p "$ZBD_LAB/root$IN_LAB" "$ZBD_LAB/root$IN_TOP"
     # The kernel packages come from the same mirror as the rest.
     sed -n "s/^\(deb .*\) $ROOT_SUITE main.*/\1 $ROOT_SUITE-backports main/p" "$ZBD_LAB/root/etc/apt/sources.list" |
         as_lab_root tee "$ZBD_LAB/root/etc/apt/sources.list.d/backports.list"

@@ -111,6 +111,7 @@ stage_kunit() {
 
 test_kunit() {
     need_guest "$1"
+    cmd_build "$1"
     boot_timeout=240 boot_leaks=yes
     boot_guest "$1" "$IN_TOP/tools/guest/kunit.sh"
 }
@@ -149,6 +150,7 @@ false_because() { echo "$*"; return 1; }
 test_kernel() {
     local script=$1 guest=$2 name size line word args boots=()
     need_guest "$guest"
+    [ "$(header "$script" module)" = no ] || cmd_build "${guest/qemu/stock}"
     while read -r name size; do boot_disks+=("$name:$size"); done < <(header "$script" disk)
     boot_prefix=test-$guest-
     boot_timeout=$(header "$script" timeout)
@@ -171,6 +173,14 @@ test_kernel() {
     for line in "${boot_disks[@]}"; do rm -f "$(disk_path "$line")"; done
 }
 
+# forget_checkouts: what was built from clones that are gone.
+forget_checkouts() {
+    local file
+    for file in "$ZBD_LAB"/out/*/checkout; do
+        [ ! -e "$file" ] || [ -d "$(cat "$file")" ] || rm -rf --one-file-system "${file%/*}"
+    done
+}
+
 # get_ready: what cannot be had is counted once and remembered, so that no test tries to build it again.
 get_ready() {
     local one
@@ -190,6 +200,7 @@ cmd_test() {
     [ $# -gt 0 ] || stages=(host build kunit kernel)
     mkdir -p "$ZBD_LAB/log" "$ZBD_LAB/run"
     # Failed runs are kept for a look, but not for ever.
+    forget_checkouts
     find "$ZBD_LAB/run" -mindepth 1 -maxdepth 1 -mmin +720 -exec rm -rf {} +
     # Told apart from the tests: how long getting ready took.
     get_ready

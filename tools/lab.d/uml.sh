@@ -53,11 +53,12 @@ cmd_setup() {
 cmd_where() {
     cat <<END
 cache        $ZBD_LAB
-build root   $ZBD_LAB/root  (in it: the checkout at $IN_TOP, the cache at $IN_LAB)
+build root   $ZBD_LAB/root  (in it: the checkout at $IN_TOP, the cache at $IN_LAB, below at $IN_OUT:)
+of this one   $ZBD_OUT
 source       $ZBD_LAB/src
 stock kernel $ZBD_LAB/stock  ($(cat "$ZBD_LAB/stock.release" 2>/dev/null || echo 'not yet'))
 UML kernels  $ZBD_LAB/uml $ZBD_LAB/uml-debug
-modules      $ZBD_LAB/mod/KERNEL/zbd.ko
+modules      $ZBD_OUT/mod/KERNEL/zbd.ko
 logs         $ZBD_LAB/log
 build a module by hand: tools/lab enter make -C $IN_LAB/src ARGS M=DIR MO=DIR modules, where ARGS is one of
 $(for k in stock uml uml-debug; do kbuild_args $k 2>/dev/null | sed "s/^/  /"; done)
