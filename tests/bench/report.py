@@ -90,7 +90,7 @@ def ratio(a, b):
 
 def show(value, digits):
     """A number for the table."""
-    return "-" if value is None else f"{value:.{digits}f}"
+    return "-" if value is None else f"{round(value, digits) + 0.0:.{digits}f}"
 
 
 def spread(out, data, target, job):
@@ -171,10 +171,11 @@ def bars(out):
     for data in KINDS:
         if data not in out:
             continue
-        for job in JOBS:
+        jobs = [job for job in JOBS if any(job in cell for cell in out[data].values())]
+        for job in jobs:
             ours, peer = (median(out, data, t, job, "bytes_per_second") for t in (OURS, PEER))
             yield f"{job}-{data}", ratio(ours, peer), 1.0
-        costs = [(f"cpu-{job}", (job, "work_us_per_block")) for job in JOBS]
+        costs = [(f"cpu-{job}", (job, "work_us_per_block")) for job in jobs]
         costs += [("memory", ("memory_start",)), ("space", ("stored_per_logical",))]
         for name, path in costs:
             ours, peer = (median(out, data, t, *path) for t in (OURS, PEER))
@@ -192,7 +193,7 @@ def main():
     load = float(load_file.read_text().split()[0]) if load_file.exists() else 0.0
     text = markdown(out, machine, failed, load)
     lines = [(name, value, least, "ok" if value is not None and round(value, 2) >= least else "short")
-             for name, value, least in bars(out)] if any(OURS in kinds for kinds in out.values()) else []
+             for name, value, least in bars(out)] if all(any(t in kinds for kinds in out.values()) for t in (OURS, PEER)) else []
     (target / "report.md").write_text(text)
     (target / "report.json").write_text(json.dumps({
         "machine": machine, "load": load, "failed": failed, "results": out,
