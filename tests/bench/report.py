@@ -21,6 +21,8 @@ JOBS = {
 KINDS = {"half": "50 % compressible", "random": "incompressible"}
 SHOWN = {"bare": "bare", "vdo": "dm-vdo", "zbd-lz4": "zbd lz4", "zbd-zstd1": "zbd zstd:1"}
 BLOCK, MIB = 4096, 1 << 20
+# Per cent of the machine that other programs may take before a run counts as disturbed.
+OTHERS_MAX = 5
 
 
 def read_facts(raw):
@@ -146,13 +148,14 @@ def cost_rows(out, data, targets):
     yield ["stored / logical, after the first fill"] + of("stored_per_logical", 1)
 
 
-def markdown(out, machine, failed, load):
+def markdown(out, machine, failed):
     """The report for people."""
     targets = [t for t in SHOWN if any(t in kinds for kinds in out.values())]
     names = [SHOWN[t] for t in targets]
     lines = [f"Linux {machine['kernel']} as User Mode Linux, {machine['processors']} processors, medians."]
-    if load > 0.5:
-        lines += ["", f"**Provisional**: the machine was busy with something else (load {load:.1f} at the start)."]
+    others = float(machine.get("others_percent", 0))
+    if others > OTHERS_MAX:
+        lines += ["", f"**Provisional**: other programs took {others:.0f} % of the machine meanwhile."]
     for data in KINDS:
         if data not in out:
             continue
@@ -189,14 +192,12 @@ def main():
     facts, failed = read_facts(raw)
     out = summary(read_jobs(raw, machine), facts, float(machine["region_bytes"]))
     add_ratios(out)
-    load_file = raw / "host_load"
-    load = float(load_file.read_text().split()[0]) if load_file.exists() else 0.0
-    text = markdown(out, machine, failed, load)
+    text = markdown(out, machine, failed)
     lines = [(name, value, least, "ok" if value is not None and round(value, 2) >= least else "short")
              for name, value, least in bars(out)] if all(any(t in kinds for kinds in out.values()) for t in (OURS, PEER)) else []
     (target / "report.md").write_text(text)
     (target / "report.json").write_text(json.dumps({
-        "machine": machine, "load": load, "failed": failed, "results": out,
+        "machine": machine, "failed": failed, "results": out,
         "bars": [dict(zip(("name", "value", "target", "result"), line)) for line in lines]}, indent=1) + "\n")
     print(text)
     for name, value, least, result in lines:

@@ -32,19 +32,30 @@ bench_ready() {
     # A device keeps what a few seconds of writing bring; nothing is taken before it is used.
     ZBD_UML_MEM=${ZBD_UML_MEM:-8G}
     boot_timeout=$((120 + bench_rounds * $(wc -w <<<"$bench_targets") * 2 * (bench_seconds * 6 + 40)))
-    read -r bench_load _ </proc/loadavg
+}
+
+# busy_ms: milliseconds that all processors of the machine have worked so far.
+busy_ms() { awk -v hz="$(getconf CLK_TCK)" '$1 == "cpu" { printf "%.0f", ($2 + $3 + $4 + $7 + $8) * 1000 / hz }' /proc/stat; }
+
+# children_ms FILE: the same of what a shell had started and waited for when it wrote FILE with `times`.
+children_ms() {
+    awk 'NR == 2 { gsub("s", ""); split($1 "m" $2, t, "m"); printf "%.0f", (t[1] * 60 + t[2] + t[3] * 60 + t[4]) * 1000 }' "$1"
 }
 
 # bench_boot: the measurements; they are left in boot_run, whatever the status.
 bench_boot() {
-    local status=0
+    local status=0 start=$SECONDS others
+    times >"$ZBD_OUT/bench/before"
+    others=$(busy_ms)
     boot_guest uml "$IN_TOP/tests/bench/guest.sh" "$bench_rounds" "$bench_seconds" "$bench_targets" "$bench_jobs" \
         "$bench_data" || status=$?
     # shellcheck disable=SC2154  # set by boot_guest
     bench_run=$IN_LAB/run/${boot_run##*/}
     # Whoever reads the numbers must know whether the machine had other things to do.
+    times >"$ZBD_OUT/bench/after"
+    others=$(($(busy_ms) - others + $(children_ms "$ZBD_OUT/bench/before") - $(children_ms "$ZBD_OUT/bench/after")))
     [ -e "$boot_run/bench/machine" ] || die "nothing was measured, status $status (console and log in $boot_run)"
-    echo "$bench_load" >"$boot_run/bench/host_load"
+    echo "others_percent $((others / 10 / (SECONDS - start + 1) / $(nproc)))" >>"$boot_run/bench/machine"
     return $status
 }
 
