@@ -199,7 +199,9 @@ fn config(device: &BlockDevice, logical_blocks: u64, cache_pages: u32) -> Config
     let pages = usize::try_from(pages + pages / 64 + 64).unwrap_or(usize::MAX);
     Config {
         requests: REQUESTS,
-        cache_pages: (cache_pages as usize).min(pages).clamp(CACHE_PAGES_MIN, 1 << 24),
+        cache_pages: (cache_pages as usize)
+            .min(pages)
+            .clamp(CACHE_PAGES_MIN, 1 << 24),
         discard: device.discard_sectors_max() >= 8,
         volatile_cache: device.has_write_cache(),
         ..Config::DEFAULT
@@ -264,11 +266,7 @@ pub(super) fn attach(
     Ok((attached?, report))
 }
 
-fn add_disk(
-    volume: Arc<Volume>,
-    uuid: [u8; 16],
-    logical_bytes: u64,
-) -> Result<Attached, Refusal> {
+fn add_disk(volume: Arc<Volume>, uuid: [u8; 16], logical_bytes: u64) -> Result<Attached, Refusal> {
     let tags = Arc::pin_init(
         TagSet::new(1, QUEUE_DEPTH, QueueFlags::blocking().no_scheduler()),
         GFP_KERNEL,

@@ -145,7 +145,8 @@ pub(super) static TABLE: &[Attribute<Volume>] = &[
         store: None,
     },
     number!(c"logical_bytes", |n| n.logical_bytes),
-    number!(c"mapped_bytes", |n| n.gauges.mapped_blocks * BLOCK_BYTES as u64),
+    number!(c"mapped_bytes", |n| n.gauges.mapped_blocks
+        * BLOCK_BYTES as u64),
     number!(c"live_bytes", |n| n.gauges.live_bytes),
     number!(c"used_bytes", |n| n.gauges.used_bytes),
     number!(c"ratio", |n| hundredths(
@@ -180,8 +181,13 @@ pub(super) static TABLE: &[Attribute<Volume>] = &[
 
 fn show_label(volume: &Volume, to: &mut Formatter<'_>) -> Result {
     let label = volume.with_quietly(|core| core.engine.identity().label);
-    let end = label.iter().position(|byte| *byte == 0).unwrap_or(label.len());
-    let text = label.get(..end).and_then(|label| core::str::from_utf8(label).ok());
+    let end = label
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(label.len());
+    let text = label
+        .get(..end)
+        .and_then(|label| core::str::from_utf8(label).ok());
     Ok(writeln!(to, "{}", text.unwrap_or("?"))?)
 }
 

@@ -35,7 +35,10 @@ pub(super) fn pack(
             push_zero(buffer, lbn)?;
             continue;
         }
-        let room = buffer.packed.get_mut(at..at + PACKED_BYTES_MAX).ok_or(EIO)?;
+        let room = buffer
+            .packed
+            .get_mut(at..at + PACKED_BYTES_MAX)
+            .ok_or(EIO)?;
         let (codec, len, payload) = match compress(workspace, block, room) {
             Some((codec, len)) => (codec, len, Payload::Packed(at, len)),
             None => (Codec::Raw, BLOCK_BYTES, Payload::Raw(start)),
@@ -73,7 +76,9 @@ fn push_zero(buffer: &mut WriteBuffer, block: u64) -> Result {
 fn compress(workspace: &mut Workspace, block: &[u8], room: &mut [u8]) -> Option<(Codec, usize)> {
     let Some(zstd) = &mut workspace.zstd else {
         // lz4 gives up early by itself.
-        let len = workspace.lz4.compress(workspace.acceleration, block, room)?;
+        let len = workspace
+            .lz4
+            .compress(workspace.acceleration, block, room)?;
         return Some((Codec::Lz4, len));
     };
     // What looks like noise is tried with the fast codec first: the slow one would take ten times

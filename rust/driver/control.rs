@@ -142,7 +142,9 @@ impl Control {
         };
         let mut volumes = self.volumes.lock();
         let taken = |index: u32| volumes.iter().any(|other| other.volume.index == index);
-        let index = (0..VOLUMES_MAX).find(|index| !taken(*index)).ok_or(EMFILE)?;
+        let index = (0..VOLUMES_MAX)
+            .find(|index| !taken(*index))
+            .ok_or(EMFILE)?;
         volumes.reserve(1, GFP_KERNEL)?;
         let in_use = |uuid: &[u8; 16]| volumes.iter().any(|other| other.uuid == *uuid);
         let (attached, report) = attach::attach(&path, index, self.cache_pages, in_use)
@@ -185,7 +187,10 @@ impl Control {
         };
         match attached.detach() {
             Ok(true) => pr_info!("zbd{}: detached\n", index),
-            Ok(false) => pr_err!("zbd{}: detached, but not cleanly: attach replays the log\n", index),
+            Ok(false) => pr_err!(
+                "zbd{}: detached, but not cleanly: attach replays the log\n",
+                index
+            ),
             Err((attached, errno)) => {
                 // There is room: it was there.
                 volumes.push(attached, GFP_KERNEL)?;

@@ -2,9 +2,19 @@
 
 //! The engine's errors as errno, for requests and for control files.
 
-use crate::engine::{
-    write::Stall,
-    Error as EngineError, //
+use crate::{
+    engine::{
+        write::Stall,
+        Error as EngineError, //
+    },
+    linux::errno::{
+        EBADMSG,
+        ENODATA,
+        ENOLINK,
+        EOPNOTSUPP,
+        EPROTONOSUPPORT,
+        EUCLEAN, //
+    }, //
 };
 use kernel::prelude::*;
 

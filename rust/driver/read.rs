@@ -259,7 +259,15 @@ fn fetch(volume: &Arc<Volume>, rq: Request<Driver>, context: Context) -> Fetch {
     let part = rq.into_parts();
     let mut missed = false;
     for group in 0..groups {
-        let wanted = part.request().data().state.lock().read.groups.get(group).copied();
+        let wanted = part
+            .request()
+            .data()
+            .state
+            .lock()
+            .read
+            .groups
+            .get(group)
+            .copied();
         let Some(wanted) = wanted else { break };
         let Some(buf) = take_buffer(volume, wanted.bytes) else {
             if group == 0 {
@@ -416,14 +424,13 @@ fn decode_batch(volume: &Volume, rq: &Request<Driver>, state: &State) -> Result<
                 continue;
             }
             Source::Lost => Err(Miss::Failed),
-            Source::Memory { buffer, at } => decoder
-                .from_memory(piece, buffer, at)
-                .ok_or(Miss::Failed),
+            Source::Memory { buffer, at } => {
+                decoder.from_memory(piece, buffer, at).ok_or(Miss::Failed)
+            }
             Source::Device { .. } => {
                 if current.as_ref().is_none_or(|(of, _)| *of != group) {
-                    let Arrival(arrival) = arrivals
-                        .take(group)
-                        .unwrap_or(Arrival(Err(Miss::NotTried)));
+                    let Arrival(arrival) =
+                        arrivals.take(group).unwrap_or(Arrival(Err(Miss::NotTried)));
                     current = Some((group, arrival));
                 }
                 let start = read.groups.get(group).map_or(0, |group| group.address);

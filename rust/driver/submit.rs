@@ -316,13 +316,25 @@ impl Volume {
         let n = self.index;
         match notice {
             Notice::WriteReissued { zone } => {
-                pr_warn!("zbd{}: a write to zone {} failed and was repeated elsewhere\n", n, zone)
+                pr_warn!(
+                    "zbd{}: a write to zone {} failed and was repeated elsewhere\n",
+                    n,
+                    zone
+                )
             }
             Notice::CopyLost { zone } => {
-                pr_warn!("zbd{}: one copy of metadata in zone {} could not be written\n", n, zone)
+                pr_warn!(
+                    "zbd{}: one copy of metadata in zone {} could not be written\n",
+                    n,
+                    zone
+                )
             }
             Notice::BadFragment { lbn } => {
-                pr_err!("zbd{}: the data of block {} is damaged: it reads as an error\n", n, lbn)
+                pr_err!(
+                    "zbd{}: the data of block {} is damaged: it reads as an error\n",
+                    n,
+                    lbn
+                )
             }
             Notice::PageLost { level, index } => pr_err!(
                 "zbd{}: map page {} of level {} is lost: what it covers reads as errors\n",
@@ -334,10 +346,16 @@ impl Volume {
                 pr_warn!("zbd{}: zone {} cannot be emptied\n", n, zone)
             }
             Notice::NearlyFull => {
-                pr_warn!("zbd{}: space is nearly used up: discard or delete something\n", n)
+                pr_warn!(
+                    "zbd{}: space is nearly used up: discard or delete something\n",
+                    n
+                )
             }
             Notice::Full => {
-                pr_err!("zbd{}: no space left: writes fail until something is discarded\n", n)
+                pr_err!(
+                    "zbd{}: no space left: writes fail until something is discarded\n",
+                    n
+                )
             }
             Notice::CheckpointFailed => {
                 pr_err!("zbd{}: a checkpoint failed and is tried again\n", n)

@@ -245,10 +245,9 @@ fn place(volume: &Arc<Volume>, rq: Request<Driver>, mut buffer: KBox<WriteBuffer
         }
         let reserved = match buffer.rest() {
             None | Some(([], _)) => return Outcome::End(rq, buffer, Ok(())),
-            Some((pieces, slots)) => {
-                core.engine
-                    .reserve(&mut core.owner, rq.tag(), pieces, slots)
-            }
+            Some((pieces, slots)) => core
+                .engine
+                .reserve(&mut core.owner, rq.tag(), pieces, slots),
         };
         match reserved {
             Ok(count) => {

@@ -461,7 +461,7 @@ impl Engine {
         self.notify(Notice::BadFragment { lbn });
         let op = self.op;
         for at in 0..u64::from(u32::BITS) {
-            if alive >> at & 1 != 0 {
+            if (alive >> at) & 1 != 0 {
                 self.set_point(lbn + at, Entry::LOST, op);
             }
         }
@@ -505,7 +505,7 @@ impl Engine {
             // What the overlays do not know is in the map's pages, where nothing has changed
             // since the survivor was chosen: a checkpoint would have waited for this segment.
             let stays = self.overlaid(lbn + at).is_none_or(|current| current == old);
-            if alive >> at & 1 != 0 && stays {
+            if (alive >> at) & 1 != 0 && stays {
                 self.zones.add_live(to.zone, new.share(lbn + at));
                 self.set_point(lbn + at, new, op);
             }

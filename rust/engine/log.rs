@@ -307,8 +307,7 @@ impl Log {
 
     /// The first user segment of a zone that is issued and not done with.
     pub fn first_issued(&self, zone: ZoneId) -> Option<SegmentId> {
-        let issued =
-            |state| matches!(state, SegmentState::Writing | SegmentState::Written);
+        let issued = |state| matches!(state, SegmentState::Writing | SegmentState::Written);
         self.range(StreamKind::User)
             .filter_map(|at| Some((at, self.segments.get(at)?)))
             .filter(|(_, segment)| segment.zone == zone && issued(segment.state))

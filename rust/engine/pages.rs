@@ -87,7 +87,7 @@ impl PageCache {
     }
 
     fn hash(&self, key: PageKey) -> usize {
-        let word = (key.index ^ u64::from(key.level) << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let word = (key.index ^ (u64::from(key.level) << 48)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (word >> 32) as usize & (self.heads.len() - 1)
     }
 

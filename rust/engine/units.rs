@@ -132,7 +132,7 @@ impl Geometry {
 ///
 /// `incarnation` is how often the zone has been opened; `offset` is in units.
 pub fn place_seed(volume_seed: u64, zone: ZoneId, incarnation: u32, offset: u32) -> u64 {
-    let zone_word = u64::from(zone) << 32 | u64::from(incarnation);
+    let zone_word = (u64::from(zone) << 32) | u64::from(incarnation);
     mix(mix(volume_seed ^ mix(zone_word)).wrapping_add(u64::from(offset)))
 }
 

@@ -401,8 +401,7 @@ impl Engine {
         let Some(end) = lbn.checked_add(blocks) else {
             return false;
         };
-        !self.active.touches(lbn, end)
-            && !(self.checkpoint.frozen && self.frozen.touches(lbn, end))
-            && self.map_is_empty(lbn, end)
+        let frozen = self.checkpoint.frozen && self.frozen.touches(lbn, end);
+        !frozen && !self.active.touches(lbn, end) && self.map_is_empty(lbn, end)
     }
 }

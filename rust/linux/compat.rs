@@ -44,3 +44,58 @@ pub(super) unsafe fn pin_init_at<T>(slot: *mut T, init: impl PinInit<T, Error>) 
         unsafe { init.__pinned_init(slot) }
     }
 }
+
+/// How many bytes of its current vector an iterator has behind it.
+pub(super) fn bvec_done(iter: &bindings::bvec_iter) -> u32 {
+    #[cfg(not(zbd_kernel_before_7_3))]
+    {
+        iter.bi_offset
+    }
+    #[cfg(zbd_kernel_before_7_3)]
+    {
+        iter.bi_bvec_done
+    }
+}
+
+/// Sets what [`bvec_done`] gets.
+pub(super) fn set_bvec_done(iter: &mut bindings::bvec_iter, done: u32) {
+    #[cfg(not(zbd_kernel_before_7_3))]
+    {
+        iter.bi_offset = done;
+    }
+    #[cfg(zbd_kernel_before_7_3)]
+    {
+        iter.bi_bvec_done = done;
+    }
+}
+
+/// Error numbers that the `kernel` crate does not have in all versions.
+pub(crate) mod errno {
+    macro_rules! errno {
+        ($($name:ident)*) => {
+            #[cfg(not(zbd_kernel_before_7_3))]
+            pub(crate) use kernel::error::code::{$($name),*};
+            $(
+                #[cfg(zbd_kernel_before_7_3)]
+                #[doc = concat!("The error `", stringify!($name), "`.")]
+                pub(crate) const $name: kernel::error::Error =
+                    before_7_3(super::bindings::$name as i32);
+            )*
+        };
+    }
+
+    errno! {
+        EBADMSG ENAMETOOLONG ENODATA ENOLINK ENOTUNIQ EOPNOTSUPP EPROTONOSUPPORT EUCLEAN
+    }
+
+    /// Makes an error of a positive error number.
+    #[cfg(zbd_kernel_before_7_3)]
+    const fn before_7_3(number: i32) -> kernel::error::Error {
+        let Some(errno) = core::num::NonZeroI32::new(-number) else {
+            return kernel::error::code::EINVAL;
+        };
+        // SAFETY: an `Error` is a struct of one such number, between `-MAX_ERRNO` and -1 as this
+        // one is. A field as large as its struct (the compiler checks that) is at its start.
+        unsafe { core::mem::transmute(errno) }
+    }
+}

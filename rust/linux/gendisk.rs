@@ -18,7 +18,10 @@ use super::{
         Operations,
         TagSet, //
     },
-    compat,
+    compat::{
+        self,
+        errno::ENAMETOOLONG, //
+    },
     module::ModuleRef,
     sysfs::AttributeGroup, //
 };

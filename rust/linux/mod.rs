@@ -38,5 +38,7 @@ pub(crate) mod sysfs;
 pub(crate) mod workqueue;
 pub(crate) mod xxhash;
 
+pub(crate) use compat::errno;
+
 #[cfg(CONFIG_ZBD_KUNIT_TEST)]
 mod tests;

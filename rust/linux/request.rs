@@ -15,6 +15,7 @@
 use super::{
     bindings,
     blk_mq::Operations,
+    compat,
     gendisk::DiskData, //
 };
 use core::{
@@ -446,7 +447,7 @@ impl Cursor<'_> {
             };
             // SAFETY: `segment_bytes` found data at the iterator, so its vector exists.
             let vec = unsafe { *(*bio.as_ptr()).bi_io_vec.add(self.iter.bi_idx as usize) };
-            let start = vec.bv_offset as usize + self.iter.bi_offset as usize;
+            let start = vec.bv_offset as usize + compat::bvec_done(&self.iter) as usize;
             let step = (len - at).min(segment).min(PAGE_SIZE - start % PAGE_SIZE);
             // SAFETY: the pages of one vector are contiguous, also as an array of `struct page`.
             // The mapping is undone below, in the order of a stack.
@@ -468,7 +469,7 @@ impl Cursor<'_> {
             if self.iter.bi_size > 0 {
                 // SAFETY: there is data left, so the vector at the iterator exists.
                 let vec = unsafe { *(*bio.as_ptr()).bi_io_vec.add(self.iter.bi_idx as usize) };
-                let left = vec.bv_len.saturating_sub(self.iter.bi_offset);
+                let left = vec.bv_len.saturating_sub(compat::bvec_done(&self.iter));
                 return Ok(left.min(self.iter.bi_size) as usize);
             }
             // SAFETY: the chain of bios is valid for the lifetime of the cursor.
@@ -486,11 +487,12 @@ impl Cursor<'_> {
         // CAST: a step lies within a vector, whose length is a `u32`.
         let step = step as u32;
         self.iter.bi_size = self.iter.bi_size.saturating_sub(step);
-        self.iter.bi_offset = self.iter.bi_offset.saturating_add(step);
-        if self.iter.bi_offset >= vec_bytes {
-            self.iter.bi_offset = 0;
+        let mut done = compat::bvec_done(&self.iter).saturating_add(step);
+        if done >= vec_bytes {
+            done = 0;
             self.iter.bi_idx = self.iter.bi_idx.saturating_add(1);
         }
+        compat::set_bvec_done(&mut self.iter, done);
     }
 }
 

@@ -57,9 +57,9 @@ impl Entry {
         }
         Some(Entry(
             location
-                | (units as u64) << LENGTH_SHIFT
-                | (log2 as u64) << LOG2_SHIFT
-                | 1 << KIND_SHIFT,
+                | ((units as u64) << LENGTH_SHIFT)
+                | ((log2 as u64) << LOG2_SHIFT)
+                | (1 << KIND_SHIFT),
         ))
     }
 

@@ -110,15 +110,15 @@ impl Identity {
         match self {
             Identity::Data { lbn, log2, codec } => {
                 lbn & ((1 << LBN_BITS) - 1)
-                    | (log2 as u64 & 7) << 38
-                    | (codec.code() as u64) << 59
-                    | 1 << 62
+                    | ((log2 as u64 & 7) << 38)
+                    | ((codec.code() as u64) << 59)
+                    | (1 << 62)
             }
             Identity::Metadata { kind, level, index } => {
                 index & ((1 << LBN_BITS) - 1)
-                    | (level as u64 & 7) << 38
-                    | (kind.code() as u64) << 59
-                    | 2 << 62
+                    | ((level as u64 & 7) << 38)
+                    | ((kind.code() as u64) << 59)
+                    | (2 << 62)
             }
         }
     }
@@ -175,7 +175,7 @@ pub fn seal(room: &mut [u8], seed: u64, identity: Identity, payload: &[u8]) -> b
     put(
         room,
         8,
-        &(identity.bits() | (payload.len() as u64) << 41).to_le_bytes(),
+        &(identity.bits() | ((payload.len() as u64) << 41)).to_le_bytes(),
     );
     reseal(room, seed)
 }

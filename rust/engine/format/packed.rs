@@ -41,7 +41,7 @@ pub type WordSet = [u64; PAGE_WORDS / 64];
 /// Whether `index` is in `set`.
 pub fn contains(set: &WordSet, index: usize) -> bool {
     set.get(index / 64)
-        .is_some_and(|word| word >> (index % 64) & 1 != 0)
+        .is_some_and(|word| (word >> (index % 64)) & 1 != 0)
 }
 
 /// Adds `index` to `set`.
@@ -169,7 +169,7 @@ impl BitReader<'_> {
             let shift = (self.bit % 8) as u32;
             let take = (bits - done).min(8 - shift);
             let byte = u64::from(*self.bytes.get(self.bit / 8)?);
-            field |= (byte >> shift & ((1 << take) - 1)) << done;
+            field |= ((byte >> shift) & ((1 << take) - 1)) << done;
             done += take;
             self.bit += take as usize;
         }
@@ -275,7 +275,7 @@ pub fn decode_base(bytes: &[u8], words: &mut [u64; PAGE_WORDS]) -> Option<()> {
     for (at, word) in words.iter_mut().enumerate() {
         let present = bitmap
             .get(at / 8)
-            .is_some_and(|byte| byte >> (at % 8) & 1 != 0);
+            .is_some_and(|byte| (byte >> (at % 8)) & 1 != 0);
         *word = if present {
             decode_entry(&mut reader, &shape)?.word()
         } else {

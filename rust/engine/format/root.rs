@@ -292,8 +292,7 @@ impl Root {
     pub fn claimed_bytes(bytes: &[u8]) -> Option<usize> {
         let length = get_u32(bytes, 16) as usize;
         let plausible = get_u64(bytes, 0) == MAGIC
-            && length >= FIXED_BYTES
-            && length <= BYTES_MAX
+            && (FIXED_BYTES..=BYTES_MAX).contains(&length)
             && length % BLOCK_BYTES == 0;
         plausible.then_some(length)
     }

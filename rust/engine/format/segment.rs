@@ -299,12 +299,12 @@ impl SummaryEntry {
             Item::Fragment(identity) => {
                 let bits = identity.bits();
                 let head = bits & ((1 << 41) - 1);
-                (head | (bits >> 59 & 7) << 54 | (bits >> 62) << 57, 0)
+                (head | (((bits >> 59) & 7) << 54) | ((bits >> 62) << 57), 0)
             }
-            Item::Zeros { lbn, blocks } => (lbn & LBN_MASK | 3 << 57, blocks),
+            Item::Zeros { lbn, blocks } => (lbn & LBN_MASK | (3 << 57), blocks),
         };
-        let word = word | u64::from(self.units) << 41;
-        let second = u64::from(self.op_delta) | (blocks & LBN_MASK) << 26;
+        let word = word | (u64::from(self.units) << 41);
+        let second = u64::from(self.op_delta) | ((blocks & LBN_MASK) << 26);
         let mut out = [0; UNIT_BYTES];
         put(&mut out, 0, &word.to_le_bytes());
         put(&mut out, 8, &second.to_le_bytes());
@@ -317,10 +317,12 @@ impl SummaryEntry {
         let second = get_u64(bytes, 8);
         let units = (word >> 41) as u32 & 0x1fff;
         let blocks = second >> 26;
-        let head = word & ((1 << 41) - 1) | (word >> 54 & 7) << 59;
+        let head = word & ((1 << 41) - 1) | (((word >> 54) & 7) << 59);
         let item = match word >> 57 {
             0 => Item::Void,
-            kind @ (1 | 2) if units >= 2 => Item::Fragment(Identity::from_bits(head | kind << 62)?),
+            kind @ (1 | 2) if units >= 2 => {
+                Item::Fragment(Identity::from_bits(head | (kind << 62))?)
+            }
             3 if units == 0 && blocks > 0 => {
                 let lbn = word & LBN_MASK;
                 if lbn + blocks > 1 << 38 {
