@@ -13,6 +13,7 @@ cmd_check() {
     attempt tidy host_cargo test -p zbd-tidy
     attempt "kernel clippy" test_build stock --clippy
     say "all of it took $((SECONDS - start)) s"
+    # shellcheck disable=SC2154  # counted in test.sh
     echo "$passed passed, $failed failed, $skipped skipped"
     [ "$failed" -eq 0 ]
 }
