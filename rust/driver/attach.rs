@@ -52,6 +52,10 @@ use crate::{
             Mode,
             SECTOR_BYTES, //
         },
+        errno::{
+            ENOTUNIQ,
+            EOPNOTSUPP, //
+        },
         gendisk::{
             Disk,
             QueueLimits, //

@@ -33,6 +33,7 @@ use crate::{
             Payload, //
         },
         block_device::SECTOR_BYTES,
+        errno::EOPNOTSUPP,
         memalloc::NoIo,
         request::Request, //
     }, //

@@ -323,7 +323,7 @@ mod tests {
                 0 => 0,
                 1 if seed % 2 == 0 => Entry::LOST.word(),
                 _ => Entry::mapped(
-                    state >> 20 & ((1 << (seed % 47)) - 1),
+                    (state >> 20) & ((1 << (seed % 47)) - 1),
                     2 + (state >> 8) as u32 % 256,
                     if seed % 3 == 0 {
                         (state >> 50) as u8 % 6

@@ -50,6 +50,8 @@ pub struct Disk {
     pub unwritable: BTreeSet<u64>,
     /// Writes (and flushes) that still succeed; `None`: all.
     pub budget: Option<u64>,
+    /// Blocks that were read and written through [`Media`].
+    pub traffic: u64,
 }
 
 impl Disk {
@@ -67,6 +69,7 @@ impl Disk {
             unreadable: BTreeSet::new(),
             unwritable: BTreeSet::new(),
             budget: None,
+            traffic: 0,
         }
     }
 
@@ -242,6 +245,7 @@ impl Media for Disk {
         assert_eq!(address % BLOCK as u64, 0);
         let first = address / BLOCK as u64;
         let end = first + (bytes.len() / BLOCK) as u64;
+        self.traffic += end - first;
         if end > self.blocks || self.unreadable.range(first..end).next().is_some() {
             return Err(Error::Io);
         }
@@ -263,6 +267,7 @@ impl Media for Disk {
 
     fn write(&mut self, address: u64, bytes: &[u8]) -> Result {
         self.spend()?;
+        self.traffic += (bytes.len() / BLOCK) as u64;
         let first = address / BLOCK as u64;
         if (first..first + (bytes.len() / BLOCK) as u64)
             .any(|block| self.unwritable.contains(&block))

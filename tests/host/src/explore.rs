@@ -165,13 +165,21 @@ fn explore_phase(script: &Script, world: &mut World, phase: usize) -> Result<(),
     for point in &points {
         for disk in images(point, &mut rng) {
             let key = disk.image();
-            if !known.contains_key(&key) {
+            if let std::collections::hash_map::Entry::Vacant(unknown) = known.entry(key) {
                 let closely = rng.one_in(CLOSELY);
-                known.insert(key, recover(world, &disk, &blocks, closely)?);
+                unknown.insert(recover(world, &disk, &blocks, closely)?);
                 ends.push((disk, point.reference.clone(), key));
             }
             allowed(&known[&key], &point.reference)?;
         }
+    }
+    if std::env::var("COUNT").is_ok() {
+        eprintln!(
+            "{} phase {phase}: {} points {} images",
+            script.name,
+            points.len(),
+            known.len()
+        );
     }
     if phase + 1 < script.phases.len() {
         for _ in 0..script.width.min(ends.len()) {
@@ -286,14 +294,14 @@ fn images(point: &CrashPoint, rng: &mut Rng) -> Vec<Disk> {
     for chosen in 0..1u32 << behind_flush.len() {
         let mut disk = point.disk.clone();
         for (bit, at) in behind_flush.iter().enumerate() {
-            if chosen >> bit & 1 != 0 {
+            if (chosen >> bit) & 1 != 0 {
                 disk.complete_flush(point.in_flight[*at].mark);
             }
         }
         for (at, io) in point.in_flight.iter().enumerate() {
             let bit = behind_flush.iter().position(|other| *other == at);
             match io.action {
-                Action::Write { address, .. } if bit.is_none_or(|bit| chosen >> bit & 1 != 0) => {
+                Action::Write { address, .. } if bit.is_none_or(|bit| (chosen >> bit) & 1 != 0) => {
                     disk.tear(address, &io.data, || true);
                 }
                 Action::Discard { address, bytes, .. } => disk.discard(address, bytes),
@@ -318,7 +326,7 @@ fn survivors(disk: &Disk, rng: &mut Rng, all: &mut Vec<Disk>) {
     let place = |io: u64| writes.binary_search(&io).unwrap_or(0);
     if writes.len() <= 6 {
         for subset in 0..1u64 << writes.len() {
-            survive(&mut |io, _| subset >> place(io) & 1 != 0);
+            survive(&mut |io, _| (subset >> place(io)) & 1 != 0);
         }
     } else {
         for only in 0..writes.len() {
@@ -327,7 +335,7 @@ fn survivors(disk: &Disk, rng: &mut Rng, all: &mut Vec<Disk>) {
         }
         for _ in 0..IMAGES_MAX / 2 {
             let subset = rng.next();
-            survive(&mut |io, _| subset >> (place(io) % 64) & 1 != 0);
+            survive(&mut |io, _| (subset >> (place(io) % 64)) & 1 != 0);
         }
     }
     if blocks == writes.len() {
@@ -338,7 +346,7 @@ fn survivors(disk: &Disk, rng: &mut Rng, all: &mut Vec<Disk>) {
             let mut at = 0;
             survive(&mut |_, _| {
                 at += 1;
-                subset >> (at - 1) & 1 != 0
+                (subset >> (at - 1)) & 1 != 0
             });
         }
     } else {
@@ -350,7 +358,7 @@ fn survivors(disk: &Disk, rng: &mut Rng, all: &mut Vec<Disk>) {
                 if at == torn {
                     rng.one_in(2)
                 } else {
-                    subset >> (at % 64) & 1 != 0
+                    (subset >> (at % 64)) & 1 != 0
                 }
             });
         }

@@ -7,5 +7,6 @@ pub mod disk;
 pub mod explore;
 pub mod reference;
 pub mod rng;
+pub mod scan;
 pub mod workload;
 pub mod world;

@@ -32,8 +32,15 @@ pub struct Reference {
 impl Reference {
     /// Blocks were written, or became zeros.
     pub fn write(&mut self, lbn: u64, blocks: u64, version: Version) {
-        for block in lbn..lbn + blocks {
-            self.history(block).versions.push(version);
+        if version == 0 {
+            // A block that was never written reads as zeros already.
+            for (_, history) in self.blocks.range_mut(lbn..lbn + blocks) {
+                history.versions.push(version);
+            }
+        } else {
+            for block in lbn..lbn + blocks {
+                self.history(block).versions.push(version);
+            }
         }
         self.operations.push((lbn, blocks, version));
     }

@@ -13,6 +13,7 @@ impl Rng {
     }
 
     /// 64 random bits.
+    #[allow(clippy::should_implement_trait)] // It never ends: nobody would iterate over it.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.0;

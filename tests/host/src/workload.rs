@@ -79,7 +79,7 @@ impl Workload {
         world.write_errors = self.write_errors;
         for _ in 0..self.steps {
             if world.engine().poisoned().is_some() && self.write_errors > 0 {
-                return world;
+                self.power_cut(&mut world);
             }
             let mut dice = world.rng.below(1000);
             let mut choice = 0;
@@ -91,6 +91,10 @@ impl Workload {
                 choice += 1;
             }
             self.step(&mut world, choice);
+        }
+        world.write_errors = 0;
+        if world.engine().poisoned().is_some() {
+            self.power_cut(&mut world);
         }
         world.quiesce();
         world.check_all();
@@ -135,13 +139,15 @@ impl Workload {
                 world.detach();
                 assert!(world.attach().unwrap().clean);
             }
-            4 | 5 => {
-                world.crash();
-                if let Err(error) = world.recover() {
-                    panic!("{error}");
-                }
-            }
+            4 | 5 => self.power_cut(world),
             _ => self.accept(world, |world| world.write(lbn)),
+        }
+    }
+
+    fn power_cut(&self, world: &mut World) {
+        world.crash();
+        if let Err(error) = world.recover() {
+            panic!("{error}");
         }
     }
 

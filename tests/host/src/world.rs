@@ -6,6 +6,7 @@
 use crate::disk::{blocks_of, Block, Disk, BLOCK};
 use crate::reference::{Mark, Reference, Version};
 use crate::rng::Rng;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use zbd_engine::attach::Report;
 use zbd_engine::create::{create, NewVolume};
@@ -20,12 +21,28 @@ use zbd_engine::{
 /// The volume's buffers.
 pub struct Memory(Vec<Vec<u8>>);
 
+thread_local! {
+    /// Buffers of worlds that are gone: attaches are many, and filling megabytes is slow.
+    static SPARE: RefCell<Vec<Vec<Vec<u8>>>> = const { RefCell::new(Vec::new()) };
+}
+
 impl Memory {
     /// Buffers for a configuration.
     pub fn new(config: &Config) -> Memory {
+        let sizes = || (0..).map_while(|at| config.buffer_bytes(at));
+        let spare = SPARE.with_borrow_mut(|spare| {
+            let fits = |buffers: &Vec<Vec<u8>>| buffers.iter().map(Vec::len).eq(sizes());
+            let at = spare.iter().position(fits)?;
+            Some(spare.swap_remove(at))
+        });
         // Garbage, so that whatever the engine forgets to clear shows.
-        let sizes = (0..).map_while(|at| config.buffer_bytes(at));
-        Memory(sizes.map(|bytes| vec![0xa5; bytes]).collect())
+        Memory(spare.unwrap_or_else(|| sizes().map(|bytes| vec![0xa5; bytes]).collect()))
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        SPARE.with_borrow_mut(|spare| spare.push(std::mem::take(&mut self.0)));
     }
 }
 
@@ -262,7 +279,6 @@ impl World {
                 }
                 Action::Complete { request, result } => {
                     if let Some(mark) = self.flushes.remove(&request) {
-                        if std::env::var("TRACE").is_ok() { eprintln!("  flushed {request} {result:?}"); }
                         if result.is_ok() {
                             self.reference.flushed(&mark);
                         }
@@ -281,7 +297,6 @@ impl World {
                 }
                 _ => {}
             }
-            if std::env::var("TRACE").is_ok() { eprintln!("  submit {action:?}"); }
             let mark = self.disk.mark();
             self.in_flight.push(InFlight { action, data, mark });
         }
@@ -310,9 +325,7 @@ impl World {
         }
         let at = self.rng.below(self.in_flight.len() as u64) as usize;
         let io = self.in_flight.swap_remove(at);
-        let dbg = io.action;
         let (token, result) = self.perform(io);
-        if std::env::var("TRACE").is_ok() { eprintln!("  done {dbg:?} {result:?}"); }
         let engine = self.engine.as_mut().expect("attached");
         engine.io_done(&mut self.memory, token, result);
         self.submit();
@@ -459,6 +472,11 @@ impl World {
             self.reference.write(lbn, blocks, 0);
         }
         outcome
+    }
+
+    /// Discards blocks without telling the reference: it would list every one of them.
+    pub fn zero_unseen(&mut self, lbn: u64, blocks: u64) -> Outcome {
+        self.place(Piece::Zeros { lbn, blocks }, &[])
     }
 
     fn place(&mut self, piece: Piece, payload: &[u8]) -> Outcome {

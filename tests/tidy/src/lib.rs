@@ -194,7 +194,7 @@ fn end_of_item(item: &str) -> usize {
             '}' => depth -= 1,
             _ => {}
         }
-        if (c == '}' && depth == 0) || (c == ';' && depth == 0) {
+        if depth == 0 && matches!(c, '}' | ';') {
             return at + 1;
         }
     }

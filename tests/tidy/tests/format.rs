@@ -306,7 +306,7 @@ fn segment_headers() {
 
 /// The field of a row in an encoded number of up to 128 bits.
 fn bits(row: &Row, word: u128) -> u128 {
-    word >> row.at & ((1 << row.length) - 1)
+    (word >> row.at) & ((1 << row.length) - 1)
 }
 
 fn named<'a>(rows: &'a [Row], start: &str) -> &'a Row {
@@ -380,7 +380,7 @@ fn fragments() {
     };
     let mut room = vec![0; fragment::stored_units(payload.len()) as usize * UNIT_BYTES];
     assert!(fragment::seal(&mut room, 9, identity, &payload));
-    let word = 0x3f_ffff_ff01u64 | 3 << 38 | 33 << 41 | 2 << 59 | 2 << 62;
+    let word = 0x3f_ffff_ff01u64 | (3 << 38) | (33 << 41) | (2 << 59) | (2 << 62);
     let expected: &[(&str, &[u8])] = &[
         ("xxh64 of the rest", &xxh64(9, &room[8..]).to_le_bytes()),
         ("bits 0–37 LBN or index; 38–40 log2 of blocks or level; 41–58 payload bytes; 59–61 codec", &word.to_le_bytes()),
@@ -460,13 +460,13 @@ fn seeds() {
         w = w.wrapping_mul(0xbf58_476d_1ce4_e5b9);
         w ^= w >> 27;
         w = w.wrapping_mul(0x94d0_49bb_1331_11eb);
-        w ^ w >> 31
+        w ^ (w >> 31)
     }
     let uuid = *b"0123456789abcdef";
     let volume = volume_seed(&uuid);
     assert_eq!(volume, xxh64(0x7a62_6476_6f6c_0001, &uuid));
     let (zone, incarnation, offset) = (5u32, 6u32, 7u32);
-    let word = u64::from(zone) << 32 | u64::from(incarnation);
+    let word = (u64::from(zone) << 32) | u64::from(incarnation);
     let expected = mix(mix(volume ^ mix(word)).wrapping_add(offset.into()));
     assert_eq!(place_seed(volume, zone, incarnation, offset), expected);
     let text = read(FORMAT);
