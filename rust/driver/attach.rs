@@ -297,7 +297,7 @@ fn add_disk(volume: Arc<Volume>, uuid: [u8; 16], logical_bytes: u64) -> Result<A
         fmt!("zbd{}", volume.index),
         logical_bytes / SECTOR_BYTES,
         limits,
-        tags.into(),
+        tags,
         volume.clone(),
     )?;
     let group = AttributeGroup::new(c"zbd", attributes::TABLE)?;
