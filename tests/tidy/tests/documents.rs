@@ -3,7 +3,7 @@
 //! Rules for what people read.
 
 use std::collections::BTreeSet;
-use zbd_tidy::{none, rust_below, sources, top};
+use zbd_tidy::{code, none, read, rust_below, sources, top};
 
 const ABI: &str = "Documentation/ABI/testing/";
 
@@ -113,4 +113,21 @@ fn every_attribute_of_a_disk_is_documented() {
 #[test]
 fn every_control_file_is_documented() {
     compare("/sys/class/zbd-control", "control.rs");
+}
+
+#[test]
+fn every_planted_bug_stands_beside_its_rule() {
+    let code = code(&read("rust/engine/planted.rs"));
+    let (_, body) = code.split_once("enum Bug").expect("the list of bugs");
+    let (body, _) = body.split_once('}').expect("its end");
+    let names = body
+        .split([',', '{'])
+        .map(str::trim)
+        .filter(|name| !name.is_empty());
+    let design = read("Documentation/design.md");
+    let missing = names.filter(|name| !design.contains(&format!("`{name}`")));
+    none(
+        "bugs that Documentation/design.md lacks",
+        &missing.map(String::from).collect::<Vec<_>>(),
+    );
 }
