@@ -38,7 +38,7 @@ impl<'a> Decoder<'a> {
 
     /// A block whose fragment is in a buffer of the engine's, at byte `at`; `None` if it is not
     /// what should be there.
-    pub(super) fn from_memory(
+    pub(super) fn in_memory(
         &mut self,
         piece: &ReadPiece,
         buffer: BufferId,
@@ -56,7 +56,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// A block whose fragment is in `bytes`, read from `start` on the device.
-    pub(super) fn from_device<'b>(
+    pub(super) fn on_device<'b>(
         &'b mut self,
         piece: &ReadPiece,
         bytes: &'b [u8],

@@ -425,7 +425,7 @@ fn decode_batch(volume: &Volume, rq: &Request<Driver>, state: &State) -> Result<
             }
             Source::Lost => Err(Miss::Failed),
             Source::Memory { buffer, at } => {
-                decoder.from_memory(piece, buffer, at).ok_or(Miss::Failed)
+                decoder.in_memory(piece, buffer, at).ok_or(Miss::Failed)
             }
             Source::Device { .. } => {
                 if current.as_ref().is_none_or(|(of, _)| *of != group) {
@@ -436,7 +436,7 @@ fn decode_batch(volume: &Volume, rq: &Request<Driver>, state: &State) -> Result<
                 let start = read.groups.get(group).map_or(0, |group| group.address);
                 match &current {
                     Some((_, Ok(buf))) => decoder
-                        .from_device(piece, buf.as_slice(), start)
+                        .on_device(piece, buf.as_slice(), start)
                         .ok_or(Miss::Failed),
                     Some((_, Err(Miss::NotTried))) => Err(Miss::NotTried),
                     _ => Err(Miss::Failed),

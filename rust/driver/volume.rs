@@ -192,7 +192,7 @@ impl Volume {
             owner,
             parked,
         };
-        let volume = Arc::pin_init(
+        Arc::pin_init(
             try_pin_init!(Self {
                 index,
                 engine_bios <- BioSet::new(device.clone(), BIO_RESERVE),
@@ -216,8 +216,7 @@ impl Volume {
                 buffer_bytes,
             }? Error),
             GFP_KERNEL,
-        )?;
-        Ok(volume.into())
+        )
     }
 
     /// Does something under the lock, and has the engine's actions done afterwards.

@@ -194,12 +194,18 @@ impl Engine {
             }
         }
         // The two places with the newest roots are in use.
-        let mut order = [0usize, 1, 2];
-        order.sort_unstable_by_key(|at| {
-            let generation = found.get(*at).map_or(0, |found| found.0);
-            (core::cmp::Reverse(generation), *at)
-        });
-        for (place, at) in self.checkpoint.places.iter_mut().zip(order) {
+        let generation = |at: usize| found.get(at).map_or(0, |found| found.0);
+        let newer_first = |a: usize, b: usize| {
+            if generation(b) > generation(a) {
+                (b, a)
+            } else {
+                (a, b)
+            }
+        };
+        let (a, b) = newer_first(0, 1);
+        let (b, c) = newer_first(b, 2);
+        let (a, b) = newer_first(a, b);
+        for (place, at) in self.checkpoint.places.iter_mut().zip([a, b, c]) {
             let zone = root.places.get(at).copied().unwrap_or(ZONE_NONE);
             let (generation, cursor) = found.get(at).copied().unwrap_or_default();
             *place = RootPlace { zone, cursor };

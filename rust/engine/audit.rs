@@ -29,7 +29,7 @@ impl Engine {
             if is_free && zone.live != 0 {
                 return Err("a free zone has live units");
             }
-            if zone.live as u64 > self.geometry.capacity_units() {
+            if u64::from(zone.live) > self.geometry.capacity_units() {
                 return Err("a zone has more live units than it holds");
             }
             if zone.state == ZoneState::Mirror
