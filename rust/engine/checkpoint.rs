@@ -230,9 +230,8 @@ impl Engine {
             self.checkpoint.requested = false;
             self.checkpoint.phase = Phase::Cutting;
             self.seal_open(buffers, StreamKind::User, false);
-            self.seal_open(buffers, StreamKind::Gc, false);
         }
-        if self.checkpoint.phase == Phase::Cutting && !self.try_cut() {
+        if self.checkpoint.phase == Phase::Cutting && !self.try_cut(buffers) {
             return false;
         }
         if self.checkpoint.phase == Phase::Settling && !self.settled() {
@@ -262,7 +261,7 @@ impl Engine {
     }
 
     /// Cuts as soon as nothing is reserved.
-    fn try_cut(&mut self) -> bool {
+    fn try_cut<B: Buffers>(&mut self, buffers: &mut B) -> bool {
         let reserved = self
             .log
             .active(StreamKind::User)
@@ -270,6 +269,9 @@ impl Engine {
         if reserved {
             return false;
         }
+        // Survivors that were chosen before the cut must be in the map before its overlay is
+        // merged: afterwards nothing would show that they have been overwritten.
+        self.seal_open(buffers, StreamKind::Gc, false);
         core::mem::swap(&mut self.active, &mut self.frozen);
         self.zones.cut();
         let stream = self.log.stream(StreamKind::User);

@@ -123,7 +123,7 @@ impl Workload {
                 self.accept(world, |world| world.zero(lbn, count));
             }
             2 => self.read(world, lbn),
-            3 => match world.rng.below(10) {
+            3 => match world.rng.below(12) {
                 0..=4 => {
                     let result = world.flush();
                     assert!(result.is_ok() || world.engine().poisoned().is_some());
@@ -133,6 +133,7 @@ impl Workload {
                 }
                 7 => world.engine().request_checkpoint(),
                 8 => world.tick(),
+                9 | 10 => world.engine().request_collection(),
                 _ => world.quiesce(),
             },
             4 if self.write_errors == 0 => {
