@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Extents of up to 32 blocks that share one fragment: partly overwritten, collected, recovered.
+
+use zbd_engine::Config;
+use zbd_host_tests::workload::Workload;
+use zbd_host_tests::world::{Outcome, World};
+
+#[test]
+fn every_size_reads_back() {
+    let mut world = World::new(1, 48, None);
+    for log2 in 0..=5 {
+        for at in 0..8 {
+            world.payload = 100 << log2;
+            assert_eq!(
+                world.write_extent((at * 8 + log2) << 5, log2 as u8),
+                Outcome::Done
+            );
+        }
+    }
+    world.check_all();
+    world.detach();
+    world.attach().unwrap();
+    world.check_all();
+}
+
+#[test]
+fn partly_overwritten() {
+    for seed in 0..8 {
+        let mut world = World::new(seed, 48, None);
+        for at in 0..60 {
+            world.payload = 20_000;
+            assert_eq!(world.write_extent(at * 32, 5), Outcome::Done);
+        }
+        world.flush().unwrap();
+        for _ in 0..2000 {
+            let lbn = world.rng.below(60 * 32);
+            world.payload = 500;
+            let outcome = match world.rng.below(4) {
+                0 => world.write_extent(lbn >> 2 << 2, 2),
+                1 => world.zero(lbn, 1),
+                _ => world.write(lbn),
+            };
+            assert_eq!(outcome, Outcome::Done);
+            if world.rng.one_in(100) {
+                world.engine().request_collection();
+            }
+            if world.rng.one_in(300) {
+                world.crash();
+                world.recover().unwrap();
+            }
+        }
+        world.quiesce();
+        world.check_all();
+    }
+}
+
+/// One block of each large extent stays: its whole fragment must not stay for it.
+#[test]
+fn one_block_of_each_lives() {
+    let mut world = World::new(5, 64, Some(1 << 20));
+    let mut at = 0;
+    for round in 0..6 {
+        world.payload = 120_000;
+        let first = at;
+        for _ in 0..250 {
+            assert_eq!(
+                world.write_extent(at * 32, 5),
+                Outcome::Done,
+                "round {round}"
+            );
+            at += 1;
+        }
+        for extent in first..at {
+            assert_eq!(world.zero(extent * 32 + 1, 31), Outcome::Done);
+        }
+        world.flush().unwrap();
+        world.quiesce();
+        world.check_sound();
+    }
+    for extent in 0..at {
+        world.check(extent * 32);
+        world.check(extent * 32 + 17);
+    }
+}
+
+#[test]
+fn random_mixes() {
+    for seed in 0..10 {
+        let workload = Workload {
+            chances: [500, 50, 150, 20, 5, 10],
+            payload_max: 64 << (seed % 6),
+            blocks: 2000,
+            steps: 1000,
+            zones: 64,
+            config: Config::SMALL,
+            ..Workload::random(seed + 900)
+        };
+        workload.run(seed);
+    }
+}
