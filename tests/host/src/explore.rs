@@ -173,13 +173,6 @@ fn explore_phase(script: &Script, world: &mut World, phase: usize) -> Result<(),
             allowed(&known[&key], &point.reference)?;
         }
     }
-        eprintln!(
-            "{} phase {phase}: {} points {} images",
-            script.name,
-            points.len(),
-            known.len()
-        );
-    }
     if phase + 1 < script.phases.len() {
         for _ in 0..script.width.min(ends.len()) {
             let at = rng.below(ends.len() as u64) as usize;
