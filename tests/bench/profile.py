@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""profile.py RAW <SAMPLES: which functions the time of each job of a benchmark went to. SAMPLES is the output of
+"""profile.py RAW HZ <SAMPLES: which functions the time of each job of a benchmark went to. SAMPLES is the output of
 `perf script -F comm,tid,time,ip` for User Mode Linux with the host's clock; RAW is what guest.sh left."""
 
 import bisect
+import json
 import pathlib
 import re
 import sys
 from collections import Counter, defaultdict
 
+# Longest table.
+ROWS = 30
 # A sample counts for the first part whose pattern the function's name or module matches.
 PARTS = [
     ("compress", r"LZ4_compress|ZSTD_.*[cC]ompress|ZSTD_(ldm|opt|fast|dfast|greedy|lazy)|HUF_(build|compress|opt|write)|FSE_(build|compress|norm|write)|HIST_|\[(lz4|zstd)_compress\]"),
@@ -68,7 +71,7 @@ class Symbols:
 
 
 def windows(raw):
-    """(start, end, name) of each job, in time order."""
+    """(start, end, name, blocks of 4 KiB) of each job, in time order."""
     begun, out = {}, []
     for line in (raw / "facts").read_text().splitlines():
         round_, data, target, name, value = line.split(" ", 4)
@@ -76,7 +79,10 @@ def windows(raw):
         if what == "start":
             begun[round_, data, target, job] = float(value)
         elif what == "end":
-            out.append((begun[round_, data, target, job], float(value), f"{target}, {data}, {job}"))
+            text = (raw / f"{round_}.{data}.{target}.{job}.json").read_text()
+            result = json.loads(text[text.index("{"):])["jobs"][0]
+            blocks = result["read" if "read" in job else "write"]["io_bytes"] / 4096
+            out.append((begun[round_, data, target, job], float(value), f"{target}, {data}, {job}", max(blocks, 1)))
     return sorted(out)
 
 
@@ -90,7 +96,7 @@ def part_of(name):
 
 def main():
     """See above."""
-    raw = pathlib.Path(sys.argv[1])
+    raw, hertz = pathlib.Path(sys.argv[1]), float(sys.argv[2])
     symbols, jobs = Symbols(raw / "kallsyms"), windows(raw)
     starts = [w[0] for w in jobs]
     parts, functions = defaultdict(Counter), defaultdict(Counter)
@@ -114,17 +120,13 @@ def main():
         name = demangle(name.split(" ")[0]) + (" " + name.split(" ")[1] if " " in name else "")
         parts[job][part_of(name)] += 1
         functions[job][name] += 1
-    for _start, _end, job in jobs:
+    for _start, _end, job, blocks in jobs:
         total = sum(parts[job].values())
-        if not total:
-            continue
-        print(f"\n{job}: {total} samples\n")
-        print("| part | share |\n|---|---:|")
-        for part, count in parts[job].most_common():
-            print(f"| {part} | {100 * count / total:.1f} % |")
-        print("\n| function | share |\n|---|---:|")
-        for name, count in functions[job].most_common(25):
-            print(f"| {name} | {100 * count / total:.1f} % |")
+        print(f"\n{job}: {total} samples, {1e6 * total / hertz / blocks:.1f} us of work per 4 KiB")
+        for words, counts in (("part", parts[job]), ("function", functions[job])):
+            print(f"\n| {words} | us per 4 KiB | share |\n|---|---:|---:|")
+            for name, count in counts.most_common(ROWS):
+                print(f"| {name} | {1e6 * count / hertz / blocks:.2f} | {100 * count / total:.1f} % |")
 
 
 main()

@@ -85,7 +85,8 @@ cmd_profile() {
     bench_boot || status=$?
     # shellcheck disable=SC2016  # expanded inside
     enter bash -euc 'perf script -i "$2/perf.data" -F comm,tid,time,ip 2>/dev/null |
-        python3 -B "$1/tests/bench/profile.py" "$3" | tee "$2/profile.md"' - "$IN_TOP" "$IN_OUT/bench" "$bench_run/bench"
+        python3 -B "$1/tests/bench/profile.py" "$3" "$4" | tee "$2/profile.md"' \
+        - "$IN_TOP" "$IN_OUT/bench" "$bench_run/bench" "$PROFILE_HZ"
     say "the same in $ZBD_OUT/bench/profile.md"
     return "$status"
 }
