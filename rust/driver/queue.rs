@@ -51,6 +51,9 @@ pub(super) const REQUEST_BYTES_MAX: usize = 128 << 10;
 /// Blocks of the largest request.
 pub(super) const REQUEST_BLOCKS_MAX: usize = REQUEST_BYTES_MAX / 4096;
 
+/// Writes of up to this many bytes may be compressed where they arrive.
+const SMALL_WRITE_BYTES: usize = 8 << 10;
+
 /// Where a step runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Context {
@@ -152,7 +155,7 @@ impl Operations for Driver {
         _volume: &Volume,
         _hw: &(),
         rq: Request<Self>,
-        _last: bool,
+        last: bool,
     ) -> Result<(), Busy<Self>> {
         {
             let mut state = rq.data().state.lock();
@@ -160,9 +163,17 @@ impl Operations for Driver {
             state.read.reset();
         }
         let volume = rq.queue_data_arc();
-        match rq.op() {
-            Op::Read | Op::Flush => step(&volume, rq, Context::Arrival),
-            Op::Write | Op::Discard | Op::WriteZeroes => again(rq),
+        let here = match rq.op() {
+            Op::Read | Op::Flush => true,
+            // A hop costs about as much as compressing a block does. Of several writes that come
+            // together, other CPUs take all but one.
+            Op::Write => last && rq.bytes() <= SMALL_WRITE_BYTES,
+            Op::Discard | Op::WriteZeroes => false,
+        };
+        if here {
+            step(&volume, rq, Context::Arrival);
+        } else {
+            again(rq);
         }
         Ok(())
     }

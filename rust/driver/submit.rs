@@ -53,6 +53,9 @@ use kernel::{
     workqueue::WorkItem, //
 };
 
+/// Lines that a volume writes to the log between two ticks.
+const LINES_PER_TICK: i32 = 10;
+
 /// Actions done between two times that the lock is taken.
 const BATCH: usize = 16;
 
@@ -272,6 +275,15 @@ impl Volume {
         }
     }
 
+    /// A new tick: says how many lines were left out in the one before.
+    pub(super) fn renew_log_lines(&self) {
+        let lines = self.log_lines.xchg(0, Relaxed);
+        if lines > LINES_PER_TICK {
+            let more = lines - LINES_PER_TICK;
+            pr_warn!("zbd{}: {} more messages like these\n", self.index, more);
+        }
+    }
+
     fn ticket(self: &Arc<Self>, token: Token) -> EngineIo {
         EngineIo {
             volume: self.clone(),
@@ -312,8 +324,12 @@ impl Volume {
         }
     }
 
-    /// One line in the log for what people should know.
+    /// One line in the log for what people should know, unless there were many within a tick.
     fn print(&self, notice: Notice) {
+        let urgent = matches!(notice, Notice::Poisoned { .. } | Notice::Full);
+        if self.log_lines.fetch_add(1, Relaxed) >= LINES_PER_TICK && !urgent {
+            return;
+        }
         let n = self.index;
         match notice {
             Notice::WriteReissued { zone } => {

@@ -45,6 +45,7 @@ use kernel::{
     new_work,
     prelude::*,
     sync::{
+        atomic::Atomic,
         Arc,
         Mutex, //
     },
@@ -156,6 +157,8 @@ pub(super) struct Volume {
     background_work: Work<Volume, 2>,
     /// Bytes of memory that the volume took at attach, beside the engine's own.
     pub(super) buffer_bytes: usize,
+    /// Lines written to the log since the last tick, or left out.
+    pub(super) log_lines: Atomic<i32>,
 }
 
 impl_has_work! {
@@ -214,6 +217,7 @@ impl Volume {
                 submit_work <- new_work!("zbd_submit"),
                 background_work <- new_work!("zbd_background"),
                 buffer_bytes,
+                log_lines: Atomic::new(0),
             }? Error),
             GFP_KERNEL,
         )
