@@ -21,6 +21,11 @@ make_tree() {
 # ratio_of CODEC FILE: the ratio that the guest printed for a codec.
 ratio_of() { sed -n "s/^.*demo: $1 ratio=\([0-9.]*\) .*/\1/p" "$2"; }
 
+# enough RATIO LEAST CODEC: source text compresses so well that less means something is broken.
+enough() {
+    awk -v a="$1" -v b="$2" 'BEGIN { exit !(a >= b) }' || die "demo: FAIL, ratio $1 with $3, expected at least $2"
+}
+
 cmd_demo() {
     local start=$SECONDS lz4 zstd files
     setup_qemu
@@ -37,6 +42,8 @@ cmd_demo() {
     zstd=$(ratio_of zstd:1 "$boot_run/console")
     files=$(wc -l <"$ZBD_LAB/demo/tree.sums")
     if [ -z "$lz4" ] || [ -z "$zstd" ]; then die "demo: FAIL, the guest printed no ratio"; fi
+    enough "$lz4" 1.8 lz4
+    enough "$zstd" 2.5 zstd:1
     say "the demo took $((SECONDS - start)) s; ratio with lz4 $lz4, with zstd:1 $zstd"
     echo "demo: PASS ratio=$lz4 verified=$files"
 }
