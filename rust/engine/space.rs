@@ -137,10 +137,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Too much is live, unless pending overwrites and discards say otherwise.
+    /// Too much is live, unless pending overwrites, discards and moves say otherwise: what they
+    /// replace is counted until a checkpoint merges them.
     fn no_room(&mut self) -> Stall {
-        let settled =
-            self.checkpoint.phase == Phase::Idle && self.op == self.checkpoint.root.cut_op;
+        let settled = self.checkpoint.phase == Phase::Idle
+            && self.op == self.checkpoint.root.cut_op
+            && self.active.is_empty();
         if settled {
             self.report_full();
             return Stall::NoSpace;
