@@ -112,7 +112,7 @@ stage_kunit() {
 test_kunit() {
     need_guest "$1"
     cmd_build "$1"
-    boot_timeout=240 boot_leaks=yes
+    boot_timeout=900 boot_leaks=yes
     boot_guest "$1" "$IN_TOP/tools/guest/kunit.sh"
 }
 
@@ -154,7 +154,8 @@ test_kernel() {
     while read -r name size; do boot_disks+=("$name:$size"); done < <(header "$script" disk)
     boot_prefix=test-$guest-
     boot_timeout=$(header "$script" timeout)
-    boot_timeout=${boot_timeout:-300}
+    # Only to end what hangs: a busy machine takes several times as long as an idle one.
+    boot_timeout=$((3 * ${boot_timeout:-300}))
     boot_expect=$(header "$script" expect-log | paste -sd'|')
     [ "$(header "$script" leaks)" != yes ] || boot_leaks=yes
     [ "$(header "$script" module)" != no ] || boot_module=no
