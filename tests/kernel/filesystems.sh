@@ -12,25 +12,25 @@ zbd_format "${DISK_data:?}" force codec=zstd:1
 mkdir -p /mnt/t
 for fs in ext4 xfs btrfs; do
     zbd=$(zbd_attach "$DISK_data")
-    timeout 60 blkdiscard "/dev/$zbd"
+    timeout 240 blkdiscard "/dev/$zbd"
     force=-f
     [ $fs != ext4 ] || force=-F
-    timeout 60 "mkfs.$fs" -q $force "/dev/$zbd"
+    timeout 240 "mkfs.$fs" -q $force "/dev/$zbd"
     mount -o discard "/dev/$zbd" /mnt/t
     tar -C /usr/lib -cf - python3 2>/dev/null | tar -C /mnt/t -xf -
     cp -r /mnt/t/python3 /mnt/t/again
     sync
     rm -r /mnt/t/again
-    timeout 60 fstrim /mnt/t
+    timeout 240 fstrim /mnt/t
     (cd /mnt/t && find . -type f -print0 | xargs -0 sha256sum) >/tmp/sums
     [ "$(wc -l </tmp/sums)" -gt 100 ] || fail "too few files"
     umount /mnt/t
     zbd_detach "$zbd"
     zbd=$(zbd_attach "$DISK_data")
     case $fs in
-    ext4) timeout 60 fsck.ext4 -fn "/dev/$zbd" ;;
-    xfs) timeout 60 xfs_repair -n "/dev/$zbd" ;;
-    btrfs) timeout 60 btrfs check "/dev/$zbd" ;;
+    ext4) timeout 240 fsck.ext4 -fn "/dev/$zbd" ;;
+    xfs) timeout 240 xfs_repair -n "/dev/$zbd" ;;
+    btrfs) timeout 240 btrfs check "/dev/$zbd" ;;
     esac >/tmp/check 2>&1 || { cat /tmp/check; fail "$fs is not clean"; }
     mount "/dev/$zbd" /mnt/t
     (cd /mnt/t && sha256sum --quiet --strict -c /tmp/sums)

@@ -18,7 +18,7 @@ offset=0
 job() {
     local name=$1
     shift
-    timeout -s KILL 60 fio --output-format=terse --terse-version=3 --name="$name" --filename="/dev/$zbd" --ioengine=io_uring \
+    timeout -s KILL 240 fio --output-format=terse --terse-version=3 --name="$name" --filename="/dev/$zbd" --ioengine=io_uring \
         --direct=1 --size="$size" --offset="$((offset * 220))M" --verify=xxhash --verify_fatal=1 --do_verify="$verify" \
         --randseed=7 --verify_state_save=0 "$@" >"/tmp/fio-$name" || { cat "/tmp/fio-$name"; fail "fio $name"; }
     echo "fio: $name ok"

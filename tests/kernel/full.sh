@@ -16,8 +16,8 @@ zbd=$(zbd_attach "$DISK_data")
 # fill: writes noise until it is refused; prints how many MiB went in.
 fill() {
     local at=0
-    while timeout 60 dd if=/dev/urandom of=/tmp/noise bs=1M count=1 status=none &&
-        timeout 60 dd if=/tmp/noise of="/dev/$zbd" bs=1M seek=$at count=1 oflag=direct conv=notrunc status=none 2>/tmp/error; do
+    while timeout 240 dd if=/dev/urandom of=/tmp/noise bs=1M count=1 status=none &&
+        timeout 240 dd if=/tmp/noise of="/dev/$zbd" bs=1M seek=$at count=1 oflag=direct conv=notrunc status=none 2>/tmp/error; do
         sha256sum </tmp/noise >>/tmp/sums
         at=$((at + 1))
         [ $at -lt 2048 ] || fail "2 GiB of noise went into 300 MiB"
@@ -33,29 +33,29 @@ for round in 1 2; do
     [ "$full" -gt 150 ] || fail "only $full MiB went in"
     at=0
     while read -r sum _; do
-        found=$(timeout 60 dd if="/dev/$zbd" bs=1M skip=$at count=1 iflag=direct status=none | sha256sum)
+        found=$(timeout 240 dd if="/dev/$zbd" bs=1M skip=$at count=1 iflag=direct status=none | sha256sum)
         [ "${found%% *}" = "$sum" ] || fail "MiB $at is not what was written"
         at=$((at + 1))
     done </tmp/sums
-    timeout 60 blkdiscard "/dev/$zbd"
+    timeout 240 blkdiscard "/dev/$zbd"
     sync
-    timeout 60 dd if=/tmp/noise of="/dev/$zbd" bs=1M count=1 oflag=direct conv=notrunc status=none ||
+    timeout 240 dd if=/tmp/noise of="/dev/$zbd" bs=1M count=1 oflag=direct conv=notrunc status=none ||
         fail "still full after everything was discarded"
 done
 
 # A file system on top gets errors, not hangs, and is consistent afterwards.
-timeout 60 blkdiscard "/dev/$zbd"
-timeout 60 mkfs.ext4 -q "/dev/$zbd"
+timeout 240 blkdiscard "/dev/$zbd"
+timeout 240 mkfs.ext4 -q "/dev/$zbd"
 mkdir -p /mnt/t
 mount -o errors=continue "/dev/$zbd" /mnt/t
-timeout 120 dd if=/dev/urandom of=/mnt/t/big bs=1M count=600 oflag=direct status=none 2>/dev/null &&
+timeout 240 dd if=/dev/urandom of=/mnt/t/big bs=1M count=600 oflag=direct status=none 2>/dev/null &&
     fail "600 MiB of noise went into 300 MiB"
 rm -f /mnt/t/big
 sync
-timeout 60 fstrim /mnt/t
+timeout 240 fstrim /mnt/t
 sync
-timeout 60 dd if=/dev/urandom of=/mnt/t/small bs=1M count=50 oflag=direct status=none || fail "no room after fstrim"
+timeout 240 dd if=/dev/urandom of=/mnt/t/small bs=1M count=50 oflag=direct status=none || fail "no room after fstrim"
 umount /mnt/t
-timeout 60 fsck.ext4 -fn "/dev/$zbd" >/tmp/fsck || { cat /tmp/fsck; fail "fsck"; }
+timeout 240 fsck.ext4 -fn "/dev/$zbd" >/tmp/fsck || { cat /tmp/fsck; fail "fsck"; }
 zbd_detach "$zbd"
 echo "full: ok"

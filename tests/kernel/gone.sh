@@ -27,7 +27,7 @@ case $(zbd_stat "$zbd" state) in read-only*) ;; *) fail "state $(zbd_stat "$zbd"
 if timeout 20 dd if=/dev/urandom of="/dev/$zbd" bs=4k count=1 oflag=direct,sync status=none 2>/dev/null; then
     fail "a write to a device that is gone succeeded"
 fi
-timeout 60 bash -c "echo $zbd >$ZBD_CONTROL/detach"
+timeout 240 bash -c "echo $zbd >$ZBD_CONTROL/detach"
 [ ! -e "/dev/$zbd" ] || fail "/dev/$zbd is still there"
 rmdir $nullb
 
@@ -39,7 +39,7 @@ echo 4096 >$nullb/blocksize
 echo 1 >$nullb/power
 zbd_format /dev/nullb9
 zbd=$(zbd_attach /dev/nullb9)
-timeout 60 fio --name=fill --filename="/dev/$zbd" --direct=1 --rw=write --bs=128k --size=64M --end_fsync=1 \
+timeout 240 fio --name=fill --filename="/dev/$zbd" --direct=1 --rw=write --bs=128k --size=64M --end_fsync=1 \
     --buffer_compress_percentage=50 --refill_buffers >/dev/null
 echo "+$((24 << 11))-$((25 << 11))" >$nullb/badblocks
 good=0 bad=0

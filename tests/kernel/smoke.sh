@@ -10,7 +10,7 @@ set -euo pipefail
 device=${DISK_data:?}
 zbd_format "$device" force
 zbd=$(zbd_attach "$device")
-timeout 60 mkfs.ext4 -q "/dev/$zbd"
+timeout 240 mkfs.ext4 -q "/dev/$zbd"
 mkdir -p /mnt/t
 mount "/dev/$zbd" /mnt/t
 tar -C /usr/share -cf - perl 2>/dev/null | tar -C /mnt/t -xf -
@@ -21,7 +21,7 @@ echo >"/sys/block/$zbd/zbd/checkpoint"
 [ "$(zbd_stat "$zbd" ratio)" -gt 150 ] || fail "ratio $(zbd_stat "$zbd" ratio)"
 zbd_detach "$zbd"
 zbd=$(zbd_attach "$device")
-timeout 60 fsck.ext4 -fn "/dev/$zbd"
+timeout 240 fsck.ext4 -fn "/dev/$zbd"
 mount "/dev/$zbd" /mnt/t
 (cd /mnt/t && sha256sum --quiet --strict -c /tmp/sums)
 umount /mnt/t

@@ -18,7 +18,7 @@ two=$(zbd_attach "$DISK_other")
 [ "$(grep -c . "$ZBD_CONTROL/volumes")" = 2 ] || fail "volumes"
 
 # A partition table on the first.
-printf 'label: gpt\n,300M\n,\n' | timeout 60 sfdisk -q "/dev/$one"
+printf 'label: gpt\n,300M\n,\n' | timeout 240 sfdisk -q "/dev/$one"
 [ -e "/dev/${one}p2" ] || fail "no partitions"
 timeout 100 mkfs.ext4 -q "/dev/${one}p2" &
 timeout 100 mkfs.ext4 -q "/dev/$two" &
