@@ -119,6 +119,11 @@ impl Disk {
         writes.push(Cached { id, io, data });
     }
 
+    /// Makes all that has completed durable.
+    pub fn flush_all(&mut self) {
+        self.complete_flush(self.next_id);
+    }
+
     /// Makes what completed before `mark` durable.
     pub fn complete_flush(&mut self, mark: u64) {
         let durable = &mut self.durable;

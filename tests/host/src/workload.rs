@@ -22,6 +22,8 @@ pub struct Workload {
     pub steps: u64,
     /// Largest payload of a block in bytes.
     pub payload_max: u64,
+    /// Whether more may be written than the device holds.
+    pub may_fill: bool,
     /// One in this many lower writes fails; 0: none.
     pub write_errors: u64,
     /// Chances in 1000: extents, zeroed ranges, reads, flushes, restarts, power cuts.
@@ -46,15 +48,19 @@ impl Workload {
             discard: rng.one_in(2),
             ..Config::SMALL
         };
-        let logical = volume
+        let may_fill = rng.one_in(4);
+        let surely = volume
             .geometry(zones << 20)
             .expect("geometry")
             .logical_blocks;
+        let logical = if may_fill { 4 * surely } else { surely };
+        volume.logical_blocks = Some(logical);
         Workload {
             zones,
             volume,
             config,
             blocks: (50 << rng.below(10)).min(logical),
+            may_fill,
             steps: 300 + rng.below(2000),
             payload_max: 16 << (1 + rng.below(8)),
             write_errors: if rng.one_in(3) {
@@ -76,6 +82,9 @@ impl Workload {
     /// Runs it; panics if anything is wrong.
     pub fn run(&self, seed: u64) -> World {
         let mut world = World::with(seed, self.zones, &self.volume, self.config);
+        if self.may_fill && world.rng.one_in(2) {
+            self.fill(&mut world);
+        }
         world.write_errors = self.write_errors;
         for _ in 0..self.steps {
             if world.engine().poisoned().is_some() && self.write_errors > 0 {
@@ -99,6 +108,17 @@ impl Workload {
         world.quiesce();
         world.check_all();
         world
+    }
+
+    /// Writes until nothing fits.
+    fn fill(&self, world: &mut World) {
+        world.payload = 120_000;
+        let extents = self.volume.logical_blocks.unwrap_or(0) >> 5;
+        for extent in 0..extents {
+            if world.write_extent(extent << 5, 5) == Outcome::Full {
+                break;
+            }
+        }
     }
 
     fn step(&self, world: &mut World, choice: usize) {
@@ -154,8 +174,12 @@ impl Workload {
 
     fn accept(&self, world: &mut World, write: impl Fn(&mut World) -> Outcome) {
         let outcome = write(world);
-        let broken = outcome == Outcome::ReadOnly && self.write_errors > 0;
-        assert!(outcome == Outcome::Done || broken, "{outcome:?}");
+        let accepted = match outcome {
+            Outcome::Done => true,
+            Outcome::Full => self.may_fill,
+            Outcome::ReadOnly => self.write_errors > 0,
+        };
+        assert!(accepted, "{outcome:?}");
     }
 
     fn read(&self, world: &mut World, lbn: u64) {

@@ -150,6 +150,13 @@ impl World {
         World::with(seed, zones, &volume(256, logical_blocks), Config::SMALL)
     }
 
+    /// Formats a disk with zones of 1 MiB as [`World::new`] does.
+    pub fn format(disk: &mut Disk) {
+        let config = Config::SMALL;
+        let mut memory = Memory::new(&config);
+        create(disk, &mut memory, &config, &volume(256, None)).expect("format");
+    }
+
     /// A fresh volume as described.
     pub fn with(seed: u64, zones: u64, volume: &NewVolume, config: Config) -> World {
         let zone_blocks = u64::from(volume.zone_blocks.unwrap_or(256));

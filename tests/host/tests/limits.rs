@@ -86,7 +86,7 @@ fn life(logical_blocks: u64) -> [u64; 5] {
     world.flush().unwrap();
     world.crash();
     world.disk.traffic = 0;
-    world.recover().unwrap();
+    world.attach().unwrap();
     costs[2] = world.disk.traffic;
     // Everything is discarded, over what is mapped and then over nothing.
     for cost in &mut costs[3..] {
