@@ -75,6 +75,8 @@ pub(super) struct ReadState {
     /// Pieces that have been looked up and are held.
     batch: usize,
     retries: u32,
+    /// Each fragment is read by itself: a larger read failed.
+    apart: bool,
     pieces: [ReadPiece; BATCH],
     /// Which lower read holds the piece.
     group_of: [u8; BATCH],
@@ -87,6 +89,7 @@ impl ReadState {
     pub(super) const NONE: ReadState = ReadState {
         batch: 0,
         retries: 0,
+        apart: false,
         pieces: [ReadPiece::EMPTY; BATCH],
         group_of: [NO_GROUP; BATCH],
         groups: [Group {
@@ -100,6 +103,7 @@ impl ReadState {
     pub(super) fn reset(&mut self) {
         self.batch = 0;
         self.retries = 0;
+        self.apart = false;
         self.group_count = 0;
     }
 
@@ -117,7 +121,8 @@ impl ReadState {
             if let Some(group) = last.and_then(|last| self.groups.get_mut(last)) {
                 let group_end = group.address + group.bytes as u64;
                 let joined = end.max(group_end).saturating_sub(group.address);
-                if address >= group.address
+                if !self.apart
+                    && address >= group.address
                     && address <= group_end + GAP_BYTES
                     && joined <= LARGE_READ_BYTES as u64
                 {
@@ -140,7 +145,7 @@ impl ReadState {
 enum Miss {
     /// The device failed.
     Failed,
-    /// There was no memory for it where it was tried.
+    /// There was no memory for it where it was tried, or it is to be tried by itself.
     NotTried,
 }
 
@@ -358,7 +363,11 @@ fn wake_waiters(volume: &Volume) {
 /// Hands a batch to the request, and lets go of it; the result, if that was all.
 fn finish(volume: &Arc<Volume>, rq: &Request<Driver>) -> Option<Result> {
     // A part of the request that is missing: let go and fail.
-    let (bad, again) = decode(volume, rq).unwrap_or((u32::MAX, 0));
+    let Decoded { bad, again, apart } = decode(volume, rq).unwrap_or(Decoded {
+        bad: u32::MAX,
+        again: 0,
+        apart: false,
+    });
     let blocks = rq.bytes() / BLOCK_BYTES;
     volume.with(|core| {
         // The volume's lock comes first wherever both are held.
@@ -387,6 +396,7 @@ fn finish(volume: &Arc<Volume>, rq: &Request<Driver>) -> Option<Result> {
         if again != 0 {
             read.retries += 1;
         }
+        read.apart |= apart;
         if lost || read.retries > RETRIES_MAX {
             return Some(Err(EIO));
         }
@@ -394,9 +404,18 @@ fn finish(volume: &Arc<Volume>, rq: &Request<Driver>) -> Option<Result> {
     })
 }
 
-/// Decodes a batch into the request: bits of the pieces that are bad, and of those that were not
-/// tried.
-fn decode(volume: &Volume, rq: &Request<Driver>) -> Result<(u32, u32)> {
+/// How decoding a batch went: one bit per piece.
+struct Decoded {
+    /// Neither read nor verified.
+    bad: u32,
+    /// To be looked up and tried again.
+    again: u32,
+    /// Each by itself.
+    apart: bool,
+}
+
+/// Decodes a batch into the request.
+fn decode(volume: &Volume, rq: &Request<Driver>) -> Result<Decoded> {
     let state = rq.data().state.lock();
     let result = decode_batch(volume, rq, &state);
     // Also what was not looked at: the places must be empty for the next batch.
@@ -406,10 +425,11 @@ fn decode(volume: &Volume, rq: &Request<Driver>) -> Result<(u32, u32)> {
     result
 }
 
-fn decode_batch(volume: &Volume, rq: &Request<Driver>, state: &State) -> Result<(u32, u32)> {
+fn decode_batch(volume: &Volume, rq: &Request<Driver>, state: &State) -> Result<Decoded> {
     let read = &state.read;
     let mut bad = 0;
     let mut again = 0;
+    let mut apart = false;
     let arrivals = &rq.data().arrivals;
     let mut current: Option<(usize, Result<IoBuf, Miss>)> = None;
     let mut workspace = volume.workspaces.get().ok_or(EIO)?;
@@ -438,8 +458,13 @@ fn decode_batch(volume: &Volume, rq: &Request<Driver>, state: &State) -> Result<
                     Some((_, Ok(buf))) => decoder
                         .on_device(piece, buf.as_slice(), start)
                         .ok_or(Miss::Failed),
-                    Some((_, Err(Miss::NotTried))) => Err(Miss::NotTried),
-                    _ => Err(Miss::Failed),
+                    Some((_, Err(Miss::Failed))) if read.apart => Err(Miss::Failed),
+                    // One bad block must not take its neighbours with it.
+                    Some((_, Err(Miss::Failed))) => {
+                        apart = true;
+                        Err(Miss::NotTried)
+                    }
+                    _ => Err(Miss::NotTried),
                 }
             }
         };
@@ -455,5 +480,5 @@ fn decode_batch(volume: &Volume, rq: &Request<Driver>, state: &State) -> Result<
             }
         }
     }
-    Ok((bad, again))
+    Ok(Decoded { bad, again, apart })
 }
