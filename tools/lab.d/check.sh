@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # What can be checked without running anything: format, lints, documentation, house rules.
 # shellcheck shell=bash
+# shellcheck disable=SC2154  # attempt counts
 
 cmd_check() {
     local start=$SECONDS
