@@ -17,8 +17,8 @@ for fs in ext4 xfs btrfs; do
     [ $fs != ext4 ] || force=-F
     timeout 240 "mkfs.$fs" -q $force "/dev/$zbd"
     mount -o discard "/dev/$zbd" /mnt/t
-    tar -C /usr/lib -cf - python3 2>/dev/null | tar -C /mnt/t -xf -
-    cp -r /mnt/t/python3 /mnt/t/again
+    tar -C /usr/share -cf - perl 2>/dev/null | tar -C /mnt/t -xf -
+    cp -r /mnt/t/perl /mnt/t/again
     sync
     rm -r /mnt/t/again
     timeout 240 fstrim /mnt/t
