@@ -48,7 +48,12 @@ fn text(volume: &Volume) -> String {
         .unwrap_or(0)
         .max(6);
     let mut lines = vec![format!("{:width$}  {}", "volume", volume.name)];
-    for (name, value) in &volume.attributes {
+    // `situation` is one long line for people who debug.
+    for (name, value) in volume
+        .attributes
+        .iter()
+        .filter(|(name, _)| *name != "situation")
+    {
         let shown = match value.parse::<u64>() {
             _ if RATIOS.contains(&name.as_str()) => format!("{:.2}", ratio(value).unwrap_or(0.0)),
             Ok(bytes) if name.ends_with("_bytes") => format!("{value} ({})", human(bytes)),
