@@ -3,6 +3,7 @@
 # zbd-guest: uml
 # zbd-disk: data 1G
 # zbd-timeout: 280
+# zbd-expect-log: btrfs-control
 # ext4, xfs and btrfs: make, mount with discard, copy, delete, trim, check, detach, attach, compare.
 set -euo pipefail
 # shellcheck source=tools/guest/lib.sh
