@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# zbd-guest: uml uml-debug
+# zbd-guest: uml
 # zbd-disk: data 1G
 # zbd-disk: other 1G
 # zbd-timeout: 200

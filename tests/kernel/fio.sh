@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# zbd-guest: uml uml-debug
+# zbd-guest: uml
 # zbd-disk: data 2G
 # zbd-timeout: 280
 # Data written with fio reads back as it was: small and large, random and sequential, compressible and not, with flushes

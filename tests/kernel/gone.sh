@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# zbd-guest: uml uml-debug
+# zbd-guest: uml
 # zbd-timeout: 200
 # zbd-expect-log: Buffer I/O error|I/O error
 # The lower device goes away, or fails, under load: errors above, no crash, and detaching still works.
