@@ -82,6 +82,10 @@ pub struct Script {
     pub orders: u64,
     /// What is done to the disk at the end.
     pub damage: Damage,
+    /// Whether freed zones are discarded; else they keep what can be mistaken for something.
+    pub discard: bool,
+    /// One in so many images is looked at closely.
+    pub closely: u64,
 }
 
 impl Script {
@@ -94,6 +98,8 @@ impl Script {
             width: 8,
             orders: 4,
             damage: Damage::None,
+            discard: false,
+            closely: 8,
         }
     }
 }
@@ -126,13 +132,10 @@ const CONFIG: Config = Config {
 
 /// Crash images of one crash point at most.
 const IMAGES_MAX: usize = 64;
-/// One in so many images is looked at closely.
-const CLOSELY: u64 = 8;
 
 fn explore_order(script: &Script, order: u64) -> Result<(), String> {
-    // Freed zones keep what they held, so that it can be mistaken for something.
     let config = Config {
-        discard: false,
+        discard: script.discard,
         ..CONFIG
     };
     let mut world = World::with(order, script.zones, &volume(256, None), config);
@@ -166,7 +169,7 @@ fn explore_phase(script: &Script, world: &mut World, phase: usize) -> Result<(),
         for disk in images(point, &mut rng) {
             let key = disk.image();
             if let std::collections::hash_map::Entry::Vacant(unknown) = known.entry(key) {
-                let closely = rng.one_in(CLOSELY);
+                let closely = rng.one_in(script.closely);
                 unknown.insert(recover(world, &disk, &blocks, closely)?);
                 ends.push((disk, point.reference.clone(), key));
             }
