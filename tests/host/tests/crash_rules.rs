@@ -315,8 +315,10 @@ const STALE: Script = Script {
             Quiesce,
             Cut,
             Write(1),
+            Seal,
             Cut,
             Write(1),
+            Seal,
             Cut,
             Write(1),
             Flush,
@@ -384,7 +386,10 @@ fn holds(script: &Script) {
 /// Each of these bugs is found by its script.
 fn needed(bugs: &[Bug]) {
     for bug in bugs {
-        let (_, script) = CAUGHT.iter().find(|(other, _)| other == bug).expect("listed");
+        let (_, script) = CAUGHT
+            .iter()
+            .find(|(other, _)| other == bug)
+            .expect("listed");
         match explore(script, Some(*bug)) {
             Ok(()) => panic!("{bug:?} is not found by the script \"{}\"", script.name),
             Err(error) => println!("{bug:?}: {error}"),

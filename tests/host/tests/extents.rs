@@ -4,7 +4,7 @@
 
 use zbd_engine::Config;
 use zbd_host_tests::workload::Workload;
-use zbd_host_tests::world::{Outcome, World};
+use zbd_host_tests::world::{volume, Outcome, World};
 
 #[test]
 fn every_size_reads_back() {
@@ -99,4 +99,33 @@ fn random_mixes() {
         };
         workload.run(seed);
     }
+}
+
+/// A log of extents holds many more blocks than entries, and whoever attaches may have smaller
+/// pools than whoever wrote it.
+#[test]
+fn a_log_larger_than_the_pools() {
+    let mut world = World::with(6, 48, &volume(256, None), Config::DEFAULT);
+    for at in 0..120 {
+        world.payload = 2000;
+        assert_eq!(world.write_extent(at * 32, 5), Outcome::Done);
+        assert_eq!(world.zero(at * 32 + 3, 12), Outcome::Done);
+    }
+    world.flush().unwrap();
+    world.crash();
+    world.config = Config {
+        overlay_entries: 512,
+        overlay_ranges: 16,
+        ..Config::SMALL
+    };
+    let reference = world.reference.clone();
+    let disk = world.disk.clone();
+    let mut world = world.resume(disk, reference);
+    world.recover().unwrap();
+    world.quiesce();
+    world.check_all();
+    assert_eq!(world.write(1), Outcome::Done);
+    world.detach();
+    world.attach().unwrap();
+    world.check_all();
 }
