@@ -326,9 +326,9 @@ impl World {
         if self.in_flight.is_empty() {
             return false;
         }
-        if self.crash_points.is_some() {
-            let point = self.crash_point();
-            self.crash_points.as_mut().unwrap().push(point);
+        if let Some(mut points) = self.crash_points.take() {
+            points.push(self.crash_point());
+            self.crash_points = Some(points);
         }
         let at = self.rng.below(self.in_flight.len() as u64) as usize;
         let io = self.in_flight.swap_remove(at);
