@@ -473,6 +473,7 @@ impl Engine {
             return;
         };
         let mut offset = super::format::segment::HEADER_UNITS;
+        let mut gained = 0;
         for at in 0..segment.entries {
             let Some((item, units)) = self.log.entry(id, at) else {
                 return;
@@ -492,7 +493,11 @@ impl Engine {
                 .saturating_sub(alive.count_ones() as usize);
             if written {
                 self.apply_move(lbn, log2, units, to, old, alive);
+                gained += (units >> log2) * alive.count_ones();
             }
+        }
+        if let Some(zone) = self.zones.get_mut(segment.zone).filter(|_| written) {
+            zone.slack += (segment.blocks * UNITS_PER_BLOCK).saturating_sub(gained);
         }
     }
 

@@ -86,6 +86,18 @@ impl Engine {
         } else {
             ZONE_NONE
         };
+        let stream = self.log.stream(kind);
+        let tail = self
+            .geometry
+            .zone_capacity_blocks
+            .saturating_sub(stream.cursor);
+        if let Some(full) = self
+            .zones
+            .get_mut(stream.zone)
+            .filter(|_| kind == StreamKind::Gc)
+        {
+            full.slack += tail * UNITS_PER_BLOCK;
+        }
         self.close_zone(kind);
         let op = self.op;
         self.zones.open(zone, kind, op);

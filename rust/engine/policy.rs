@@ -31,7 +31,7 @@ pub const fn place(origin: Origin) -> StreamKind {
 
 /// The zone to empty next, or `None` if emptying none would gain anything.
 ///
-/// Greedy: the zone with the fewest live units costs least and gains most.
+/// Greedy: the zone from which least has to be moved costs least and gains most.
 pub fn choose_victim(zones: &ZoneSet, geometry: &Geometry) -> Option<ZoneId> {
     let most = geometry.capacity_units() * LIVE_MAX_32NDS / 32;
     let eligible = |zone: &Zone| {
@@ -40,11 +40,11 @@ pub fn choose_victim(zones: &ZoneSet, geometry: &Geometry) -> Option<ZoneId> {
             && !zone.stuck
             && zone.writes == 0
             && zone.live > 0
-            && u64::from(zone.live) <= most
+            && u64::from(zone.held()) <= most
     };
     zones
         .iter()
         .filter(|(_, zone)| eligible(zone))
-        .min_by_key(|(_, zone)| zone.live)
+        .min_by_key(|(_, zone)| zone.held())
         .map(|(id, _)| id)
 }

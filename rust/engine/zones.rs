@@ -7,6 +7,7 @@
 //! becomes free when that checkpoint's root is durable (rule 4) and no reader holds it.
 
 use super::error::Result;
+use super::format::entry::EXTENT_SHIFT_MAX;
 use super::format::root::PROBES_MAX;
 use super::format::zone_table::{RecordKind, RecordState, ZoneRecord};
 use super::planted::Bug;
@@ -72,6 +73,10 @@ pub struct Zone {
     pub mirror: ZoneId,
     /// Units that the map and the overlays refer to.
     pub live: u32,
+    /// Units of a zone of survivors that are not live, and that moving them again would not gain:
+    /// headers, tails, and dead parts of extents of which other blocks live. Not stored: after an
+    /// attach it is found out again.
+    pub slack: u32,
     /// Units that the map refers to as of the running checkpoint's cut.
     pub cut_live: u32,
     /// Units of metadata that the running checkpoint has added.
@@ -109,6 +114,7 @@ impl Zone {
         incarnation: 0,
         mirror: ZONE_NONE,
         live: 0,
+        slack: 0,
         cut_live: 0,
         added: 0,
         dead: 0,
@@ -124,6 +130,13 @@ impl Zone {
         dirty: false,
         broken_at: u32::MAX,
     };
+
+    /// Units that what lives in the zone would take elsewhere, too: an extent moves as a whole
+    /// while any block of it lives. It has no more than 32 blocks, and may leave as much unused.
+    pub fn held(&self) -> u32 {
+        let most = self.live.saturating_mul(2 << EXTENT_SHIFT_MAX);
+        self.live.saturating_add(self.slack).min(most)
+    }
 
     /// Live units after the running checkpoint, of what is in the map.
     pub fn settled_live(&self) -> u32 {
@@ -451,6 +464,7 @@ impl ZoneSet {
             zone.evacuated = false;
             zone.stuck = false;
             zone.broken_at = u32::MAX;
+            zone.slack = 0;
         }
     }
 
