@@ -77,7 +77,7 @@ calibrate() {
 # warm_up: the host gives memory when it is first touched, which takes long. Whoever writes to new places all the time,
 # as a log does, would pay for all others.
 warm_up() {
-    head -c "${WARM_MIB}M" /dev/zero >/tmp/warm
+    dd if=/dev/zero of=/tmp/warm bs=1M count=$WARM_MIB status=none
     rm /tmp/warm
 }
 
