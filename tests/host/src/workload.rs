@@ -112,10 +112,9 @@ impl Workload {
 
     /// Writes until nothing fits.
     fn fill(&self, world: &mut World) {
-        world.payload = 120_000;
-        let extents = self.volume.logical_blocks.unwrap_or(0) >> 5;
-        for extent in 0..extents {
-            if world.write_extent(extent << 5, 5) == Outcome::Full {
+        world.payload = 4096;
+        for lbn in 0..self.volume.logical_blocks.unwrap_or(0) {
+            if world.write(lbn) != Outcome::Done {
                 break;
             }
         }
