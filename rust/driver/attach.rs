@@ -304,6 +304,7 @@ fn add_disk(volume: Arc<Volume>, uuid: [u8; 16], logical_bytes: u64) -> Result<A
     ticker.start();
     volume.kick_background();
     disk.add(Some(group))?;
+    volume.set_disk(Some(disk.handle()));
     Ok(Attached {
         disk,
         ticker,
@@ -343,6 +344,7 @@ impl Attached {
             volume,
             ..
         } = self;
+        volume.set_disk(None);
         // Ends all requests.
         drop(disk);
         // The last part of it is the volume's own work.

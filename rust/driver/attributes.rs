@@ -136,6 +136,23 @@ pub(super) static TABLE: &[Attribute<Volume>] = &[
         store: Some(checkpoint),
     },
     Attribute {
+        name: c"emergency_space",
+        mode: 0o644,
+        show: Some(|volume, to| {
+            let released = volume.with_quietly(|core| core.engine.emergency_released());
+            Ok(to.write_str(if released { "released\n" } else { "kept\n" })?)
+        }),
+        store: Some(|volume, text| {
+            let released = match text {
+                "released" => true,
+                "kept" => false,
+                _ => return Err(EINVAL),
+            };
+            volume.with_quietly(|core| core.engine.release_emergency(released));
+            Ok(())
+        }),
+    },
+    Attribute {
         name: c"situation",
         mode: 0o400,
         show: Some(|volume, to| {

@@ -40,6 +40,7 @@ impl Tick for Clock {
     fn tick(&self) {
         let _scope = NoIo::enter();
         self.0.renew_log_lines();
+        self.0.tell_all();
         self.0.with(|core| core.engine.tick(&mut core.owner));
         self.0.kick_background();
     }

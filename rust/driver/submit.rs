@@ -12,6 +12,7 @@ use super::{
     },
     volume::{
         Core,
+        News,
         Volume, //
     }, //
 };
@@ -326,6 +327,13 @@ impl Volume {
 
     /// One line in the log for what people should know, unless there were many within a tick.
     fn print(&self, notice: Notice) {
+        match notice {
+            Notice::NearlyFull => self.tell(News::SpaceLow),
+            Notice::Full => self.tell(News::SpaceNone),
+            Notice::SpaceAgain => self.tell(News::SpaceOk),
+            Notice::Poisoned { .. } => self.tell(News::ReadOnly),
+            _ => {}
+        }
         let urgent = matches!(notice, Notice::Poisoned { .. } | Notice::Full);
         if self.log_lines.fetch_add(1, Relaxed) >= LINES_PER_TICK && !urgent {
             return;
@@ -373,6 +381,9 @@ impl Volume {
                     "zbd{}: no space left: writes fail until something is discarded\n",
                     n
                 )
+            }
+            Notice::SpaceAgain => {
+                pr_info!("zbd{}: there is space again\n", n)
             }
             Notice::CheckpointFailed => {
                 pr_err!("zbd{}: a checkpoint failed and is tried again\n", n)

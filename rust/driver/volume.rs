@@ -29,6 +29,7 @@ use crate::{
         },
         bio::BioSet,
         block_device::BlockDevice,
+        gendisk::DiskHandle,
         iobuf::IoBufPool,
         request::Request,
         workqueue::{
@@ -45,7 +46,10 @@ use kernel::{
     new_work,
     prelude::*,
     sync::{
-        atomic::Atomic,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
         Mutex, //
     },
@@ -60,6 +64,19 @@ pub(super) const LARGE_READ_BYTES: usize = 160 << 10;
 const SMALL_READS: usize = 192;
 /// Bios in reserve for the engine's I/O, and for reads.
 const BIO_RESERVE: u32 = 16;
+
+/// What user space is told beside the log.
+#[derive(Clone, Copy)]
+pub(super) enum News {
+    /// Space is nearly used up.
+    SpaceLow = 1,
+    /// Space is used up.
+    SpaceNone = 2,
+    /// Space is plenty again.
+    SpaceOk = 4,
+    /// The volume is read-only from now on.
+    ReadOnly = 8,
+}
 
 impl Buffers for ArenaOwner {
     fn bytes(&self, buffer: BufferId) -> &[u8] {
@@ -157,6 +174,11 @@ pub(super) struct Volume {
     background_work: Work<Volume, 2>,
     /// Bytes of memory that the volume took at attach, beside the engine's own.
     pub(super) buffer_bytes: usize,
+    /// The disk, while it exists.
+    #[pin]
+    disk: Mutex<Option<DiskHandle>>,
+    /// What user space is to be told with the next tick: bits of [`News`].
+    news: Atomic<u32>,
     /// Lines written to the log since the last tick, or left out.
     pub(super) log_lines: Atomic<i32>,
 }
@@ -217,6 +239,8 @@ impl Volume {
                 submit_work <- new_work!("zbd_submit"),
                 background_work <- new_work!("zbd_background"),
                 buffer_bytes,
+                disk <- new_mutex!(None, "zbd_disk"),
+                news: Atomic::new(0),
                 log_lines: Atomic::new(0),
             }? Error),
             GFP_KERNEL,
@@ -252,6 +276,45 @@ impl Volume {
     /// Has the engine do background work. Any context.
     pub(super) fn kick_background(self: &Arc<Self>) {
         let _ = self.engine_queue.enqueue::<Arc<Self>, 2>(self.clone());
+    }
+
+    /// Names the disk to tell user space about; `None` before it goes away. Sleeps.
+    pub(super) fn set_disk(&self, disk: Option<DiskHandle>) {
+        *self.disk.lock() = disk;
+    }
+
+    /// Has user space told with the next tick. Any context.
+    pub(super) fn tell(&self, news: News) {
+        let mut bits = self.news.load(Relaxed);
+        while let Err(now) = self.news.cmpxchg(bits, bits | news as u32, Relaxed) {
+            bits = now;
+        }
+    }
+
+    /// Tells user space what there is to tell. Sleeps.
+    pub(super) fn tell_all(&self) {
+        let news = self.news.xchg(0, Relaxed);
+        if news == 0 {
+            return;
+        }
+        let disk = self.disk.lock();
+        let Some(disk) = &*disk else { return };
+        for (which, variable) in [
+            (News::SpaceOk, c"ZBD_SPACE=ok"),
+            (News::SpaceLow, c"ZBD_SPACE=low"),
+            (News::SpaceNone, c"ZBD_SPACE=none"),
+            (News::ReadOnly, c"ZBD_STATE=read-only"),
+        ] {
+            if news & which as u32 == 0 {
+                continue;
+            }
+            if matches!(which, News::ReadOnly) {
+                disk.set_read_only();
+            }
+            if disk.uevent(variable).is_err() {
+                pr_warn!("zbd{}: an event could not be sent\n", self.index);
+            }
+        }
     }
 
     /// Number of lower I/Os under way, or about to be reported.

@@ -23,8 +23,46 @@ use super::zones::StreamKind;
 /// Units of a page of the map at its largest, with its summary entries.
 const PAGE_UNITS_MAX: u64 =
     (units_for_bytes(packed::BYTES_MAX + fragment::HEADER_BYTES) + 2) as u64;
+/// One part in how many of the space is kept for emergencies.
+const EMERGENCY_SHARE: u64 = 32;
 /// Zones set aside for roots.
 pub const SUPERBLOCK_ZONES: u64 = 3;
+
+/// How much user data may be live, and what is known about it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Space {
+    /// Units that may be live.
+    pub(super) usable: u64,
+    /// The same while the space for emergencies is kept.
+    ordinary: u64,
+    /// Whether that may be used.
+    released: bool,
+    /// Whether people have been told that space is scarce.
+    nearly_full: bool,
+    /// Operation number of the cut after which space was last found wanting.
+    full_at: Option<u64>,
+}
+
+impl Space {
+    pub(super) fn new(geometry: &Geometry) -> Space {
+        let usable = geometry.usable_units();
+        Space {
+            usable,
+            ordinary: usable - geometry.emergency_units(),
+            released: false,
+            nearly_full: false,
+            full_at: None,
+        }
+    }
+
+    fn limit(&self) -> u64 {
+        if self.released {
+            self.usable
+        } else {
+            self.ordinary
+        }
+    }
+}
 
 impl Geometry {
     /// Units of a page of the zone table, with its summary entries, times their number.
@@ -65,6 +103,16 @@ impl Geometry {
     pub fn usable_units(&self) -> u64 {
         let zones = u64::from(self.zones).saturating_sub(self.overhead_zones());
         zones * (self.capacity_units() / 16 * 15) / 16 * 15
+    }
+
+    /// Of these, units that are kept for whoever repairs a file system that ran into a full volume:
+    /// without them it could not even replay its journal to delete something.
+    pub fn emergency_units(&self) -> u64 {
+        if self.logical_blocks <= self.default_logical_blocks() {
+            // Such a volume does not get full.
+            return 0;
+        }
+        self.usable_units() / EMERGENCY_SHARE
     }
 
     /// Blocks that surely fit even if nothing compresses, metadata included.
@@ -122,19 +170,45 @@ impl Engine {
             return Ok(());
         }
         let live = self.zones.live_units() + u64::from(units);
-        let usable = self.geometry.usable_units();
-        let nearly = live > usable / 16 * 15;
-        if nearly && !self.nearly_full {
-            self.notify(Notice::NearlyFull);
-        }
-        self.nearly_full = nearly || (self.nearly_full && live > usable / 8 * 7);
-        if live > usable {
+        self.watch_space(live);
+        if live > self.space.limit() {
             return Err(self.no_room());
         }
         if self.zones.candidates() < self.reserve_zones() {
             return Err(self.out_of_space());
         }
         Ok(())
+    }
+
+    /// Says when space becomes scarce, and when it is plenty again.
+    fn watch_space(&mut self, live: u64) {
+        let scarce = self.space.ordinary / 16 * 15;
+        let plenty = self.space.ordinary / 8 * 7;
+        if live > scarce && !self.space.nearly_full {
+            self.space.nearly_full = true;
+            self.notify(Notice::NearlyFull);
+        } else if live <= plenty && self.space.nearly_full {
+            self.space.nearly_full = false;
+            self.space.released = false;
+            self.notify(Notice::SpaceAgain);
+        }
+    }
+
+    /// Whether writes may use the space that is kept for emergencies.
+    pub fn emergency_released(&self) -> bool {
+        self.space.released
+    }
+
+    /// Lets writes use the space that is kept for emergencies, or no longer. Ends by itself when
+    /// space is plenty again.
+    pub fn release_emergency(&mut self, released: bool) {
+        self.space.released = released;
+        self.space.full_at = None;
+        if released {
+            // Otherwise there would be no end to it.
+            self.space.nearly_full = true;
+            self.wake_writers();
+        }
     }
 
     /// Too much is live, unless pending overwrites, discards and moves say otherwise: what they
@@ -153,8 +227,8 @@ impl Engine {
     }
 
     fn report_full(&mut self) {
-        if self.full_at != Some(self.op) {
-            self.full_at = Some(self.op);
+        if self.space.full_at != Some(self.op) {
+            self.space.full_at = Some(self.op);
             self.notify(Notice::Full);
         }
     }

@@ -15,6 +15,7 @@ use super::overlay::Overlay;
 use super::pages::PageCache;
 use super::points::PointMap;
 use super::queue::Queue;
+use super::space::Space;
 use super::stats::{Gauges, Notice, Stats};
 use super::units::{place_seed, Geometry, Place, ZoneId, BLOCK_BYTES, UNIT_BYTES, ZONE_NONE};
 use super::zones::{Zone, ZoneSet};
@@ -94,9 +95,7 @@ pub struct Engine {
     pub(super) discards: usize,
     pub(super) discards_wanted: bool,
     pub(super) poisoned: Option<&'static str>,
-    /// Operation number of the cut after which space was last found wanting.
-    pub(super) full_at: Option<u64>,
-    pub(super) nearly_full: bool,
+    pub(super) space: Space,
     /// Counters.
     pub stats: Stats,
 }
@@ -159,8 +158,7 @@ impl Engine {
             discards: 0,
             discards_wanted: false,
             poisoned: None,
-            full_at: None,
-            nearly_full: false,
+            space: Space::new(geometry),
             stats: Stats::default(),
         };
         Ok(try_box(engine)?)
@@ -255,7 +253,7 @@ impl Engine {
             candidates: self.zones.candidates(),
             reserve: self.reserve_zones(),
             live_units: self.zones.live_units(),
-            usable_units: self.geometry.usable_units(),
+            usable_units: self.space.usable,
             points: self.active.points.len(),
             waiting_writers: self.write_waiters.len(),
             waiting_readers: self.page_waiters.len(),

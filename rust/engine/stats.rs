@@ -93,6 +93,8 @@ pub enum Notice {
     NearlyFull,
     /// Space is used up: writes fail.
     Full,
+    /// Space is plenty again.
+    SpaceAgain,
     /// A checkpoint failed and is tried again.
     CheckpointFailed,
     /// An invariant is broken: the volume is read-only from now on.

@@ -364,20 +364,13 @@ impl<T: Operations> Disk<T> {
         unsafe { bindings::set_capacity_and_notify(self.disk.as_ptr(), sectors) };
     }
 
-    /// Sends a "change" event to user space with one more variable, such as `c"ZBD_EVENT=full"`.
-    /// Sleeps.
-    pub(crate) fn uevent(&self, variable: &CStr) -> Result {
-        let mut env = [variable.as_char_ptr().cast_mut(), core::ptr::null_mut()];
-        // SAFETY: the disk has a device; `env` is a null-terminated array of strings that the
-        // callee copies.
-        to_result(unsafe {
-            let device = bindings::zbd_disk_to_dev(self.disk.as_ptr());
-            bindings::kobject_uevent_env(
-                &raw mut (*device).kobj,
-                bindings::kobject_action_KOBJ_CHANGE,
-                env.as_mut_ptr(),
-            )
-        })
+    /// A reference to the disk, once added.
+    pub(crate) fn handle(&self) -> DiskHandle {
+        // SAFETY: the disk is valid and has a device. INVARIANT: the reference is taken here.
+        unsafe {
+            bindings::get_device(bindings::zbd_disk_to_dev(self.disk.as_ptr()));
+        }
+        DiskHandle(self.disk)
     }
 
     /// The disk's device number, once added, as
@@ -412,5 +405,48 @@ impl<T: Operations> Drop for Disk<T> {
                 bindings::put_disk(disk);
             },
         }
+    }
+}
+
+/// A reference to a disk, for what its driver has to tell user space on its own account.
+///
+/// # Invariants
+///
+/// Holds a reference to the disk's device, and so to the disk.
+pub(crate) struct DiskHandle(NonNull<bindings::gendisk>);
+
+// SAFETY: the reference may be used and put by any thread.
+unsafe impl Send for DiskHandle {}
+// SAFETY: the block layer locks what it needs.
+unsafe impl Sync for DiskHandle {}
+
+impl DiskHandle {
+    /// Sends a "change" event to user space with one more variable, such as `c"ZBD_SPACE=low"`.
+    /// Sleeps; allocates.
+    pub(crate) fn uevent(&self, variable: &CStr) -> Result {
+        let mut env = [variable.as_char_ptr().cast_mut(), core::ptr::null_mut()];
+        // SAFETY: the disk has a device; `env` is a null-terminated array of strings that the
+        // callee copies.
+        to_result(unsafe {
+            let device = bindings::zbd_disk_to_dev(self.0.as_ptr());
+            bindings::kobject_uevent_env(
+                &raw mut (*device).kobj,
+                bindings::kobject_action_KOBJ_CHANGE,
+                env.as_mut_ptr(),
+            )
+        })
+    }
+
+    /// Makes the disk read-only for everybody, and tells user space. Sleeps; allocates.
+    pub(crate) fn set_read_only(&self) {
+        // SAFETY: the disk is valid.
+        unsafe { bindings::set_disk_ro(self.0.as_ptr(), true) };
+    }
+}
+
+impl Drop for DiskHandle {
+    fn drop(&mut self) {
+        // SAFETY: by the type's invariants.
+        unsafe { bindings::put_device(bindings::zbd_disk_to_dev(self.0.as_ptr())) };
     }
 }

@@ -131,3 +131,40 @@ fn ten_times_full_and_empty() {
     world.quiesce();
     assert_eq!(world.engine().gauges().mapped_blocks, 0);
 }
+
+/// A volume of the default size takes data that does not compress in every block, and overwrites
+/// of all of it.
+#[test]
+fn the_default_size_surely_fits() {
+    for zones in [48, 64, 200] {
+        let mut world = World::new(zones, zones, None);
+        world.payload = 4096;
+        let blocks = world.engine().geometry().logical_blocks;
+        for lbn in 0..blocks {
+            assert_eq!(world.write(lbn), Outcome::Done, "block {lbn} of {blocks}");
+        }
+        for _ in 0..blocks / 2 {
+            let lbn = world.rng.below(blocks);
+            assert_eq!(world.write(lbn), Outcome::Done, "block {lbn} again");
+        }
+        world.flush().unwrap();
+        check_some(&mut world);
+    }
+}
+
+/// What is kept for emergencies is there when it is needed, and kept again afterwards.
+#[test]
+fn emergency_space() {
+    let mut world = World::new(7, 64, Some(LOGICAL));
+    let end = fill(&mut world, 0);
+    assert!(!world.engine().emergency_released());
+    world.engine().release_emergency(true);
+    let last = fill(&mut world, end);
+    assert!(last - end > 100, "{} blocks more are too few", last - end);
+    assert_eq!(world.zero(0, end / 2), Outcome::Done);
+    world.engine().request_checkpoint();
+    world.quiesce();
+    assert_eq!(world.write(0), Outcome::Done);
+    assert!(!world.engine().emergency_released());
+    check_some(&mut world);
+}
