@@ -140,7 +140,7 @@ guest_command() {
     fi
     # kmemleak and KASAN walk all memory: less of it makes the debug kernel boot sooner.
     [ "$kernel" = uml ] || memory=1536M
-    guest_cmd=("$IN_LAB/$kernel/linux" "mem=${ZBD_UML_MEM:-$memory}" rootfstype=hostfs rootflags=/ ro "init=$IN_TOP/tools/guest/init"
+    guest_cmd=("${boot_linux:-$IN_LAB/$kernel/linux}" "mem=${ZBD_UML_MEM:-$memory}" rootfstype=hostfs rootflags=/ ro "init=$IN_TOP/tools/guest/init"
         "guest_run=$id" "guest_kernel=$kernel" con=null "con0=$(uml_console),fd:1" quiet loglevel=5
         kunit.enable=1 kunit.autorun=1 panic=-1 oops=panic)
     # It makes everything several times slower, so only runs that look for leaks have it.
@@ -193,7 +193,7 @@ milliseconds() { awk -v s="$1" 'BEGIN { printf "%d", s * 1000 }'; }
 # 123 for an unclean log, 122 for a guest that died.
 # shellcheck disable=SC2034  # boot_run tells callers where the results are
 boot_disks=() boot_timeout=600 boot_kill='' boot_fresh=no boot_module=yes boot_expect='' boot_leaks=no boot_run=''
-boot_prefix='' boot_under=()
+boot_prefix='' boot_under=() boot_linux='' boot_object=''
 boot_guest() {
     local kernel=$1 script=$2 module='' disk run status
     shift 2
@@ -203,7 +203,7 @@ boot_guest() {
     rm -rf "$run"
     mkdir -p "$run"
     for disk in "${boot_disks[@]}"; do make_disk "$disk"; done
-    [ "$boot_module" = no ] || module=$IN_OUT/mod/${kernel/qemu/stock}/zbd.ko
+    [ "$boot_module" = no ] || module=${boot_object:-$IN_OUT/mod/${kernel/qemu/stock}/zbd.ko}
     write_job "$run" "$kernel" "$module" "$boot_leaks" "$script" "$@"
     run_guest "$run" "$boot_timeout" "$boot_kill" "$kernel"
     guest_result "$run"

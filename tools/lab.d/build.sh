@@ -5,11 +5,7 @@
 # kbuild_args KERNEL: the make arguments that select a prepared kernel; also used to prepare it.
 kbuild_args() {
     case $1 in
-    stock)
-        local release
-        release=$(cat "$ZBD_LAB/stock.release")
-        echo "ARCH=x86 CC=x86_64-linux-gnu-gcc-14 HOSTCC=gcc-14 KERNELRELEASE=$release O=$IN_LAB/stock"
-        ;;
+    stock) sed 's/^make -C [^ ]* //' "$ZBD_LAB/stock/zbd-kbuild" ;;
     uml | uml-debug) echo "ARCH=um LLVM=1 O=$IN_LAB/$1" ;;
     *) die "no such kernel: $1 (stock, uml or uml-debug)" ;;
     esac

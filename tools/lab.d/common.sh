@@ -5,6 +5,12 @@
 # The checkout, and the cache outside it that everything built or downloaded goes to.
 ZBD_TOP=$(cd "${BASH_SOURCE[0]%/*}/../.." && pwd)
 ZBD_LAB=${ZBD_LAB:-${XDG_CACHE_HOME:-$HOME/.cache}/zbd-lab}
+# Another Debian release is a whole lab of its own, in there: nothing that is built is shared.
+ZBD_SUITE=${ZBD_SUITE:-trixie}
+case $ZBD_SUITE:$ZBD_LAB in
+trixie:* | *:*/"$ZBD_SUITE") ;;
+*) ZBD_LAB=$ZBD_LAB/$ZBD_SUITE ;;
+esac
 LAB_D=$ZBD_TOP/tools/lab.d
 
 # What is built from a checkout stays apart from what is built from another: make and cargo compare times, and would

@@ -22,7 +22,7 @@ find_release() {
             cut -d' ' -f1 | sort -rV)
     done
     echo "no supported kernel${ZBD_KERNEL:+ named $ZBD_KERNEL} in the package lists." >&2
-    echo "Supported: series ${SUPPORTED_SERIES[*]} of Debian's backports, with image, headers and source in one version." >&2
+    echo "Supported: series ${SUPPORTED_SERIES[*]} as Debian packages them, image, headers and source in one version." >&2
     echo "Those there: $(apt-cache search --names-only '^linux-image-[0-9.]+\+[a-z0-9]+-amd64$' | cut -d' ' -f1 | paste -sd' ')" >&2
     echo "Name another with ZBD_KERNEL=7.3.4+deb13, or another mirror with ZBD_MIRROR." >&2
     return 1
@@ -30,17 +30,23 @@ find_release() {
 
 package_version() { apt-cache show "$1" 2>/dev/null | sed -n 's/^Version: //p' | sort -rV | head -n 1; }
 
-install_stock() {
-    local release series packages
+# find_stock: the same from outside.
+find_stock() {
     # The function travels into the root as text: there is nothing else of the lab in there but the checkout.
-    read -r release series < <(enter env ZBD_KERNEL="${ZBD_KERNEL:-}" bash -c "
+    enter env ZBD_KERNEL="${ZBD_KERNEL:-}" bash -c "
         $(declare -f find_release package_version)
         SUPPORTED_SERIES=(${SUPPORTED_SERIES[*]})
-        find_release") || return 1
-    packages=("linux-image-$release" "linux-headers-$release" "linux-source-$series")
+        find_release"
+}
+
+install_stock() {
+    local release series packages=()
+    read -r release series < <(find_stock) || return 1
+    [ "$ZBD_SUITE" != trixie ] || packages=(-t trixie-backports)
+    packages+=("linux-image-$release" "linux-headers-$release" "linux-source-$series")
     # The guests bring their own initramfs; making the distribution's takes longer than installing the kernel.
     enter env DEBIAN_FRONTEND=noninteractive INITRD=No apt-get install -y --no-install-recommends \
-        -t "$ROOT_SUITE-backports" "${packages[@]}" || return 1
+        "${packages[@]}" || return 1
     printf '%s\n' "$series" >"$ZBD_LAB/stock.series"
     printf '%s\n' "$release" >"$ZBD_LAB/stock.release"
 }

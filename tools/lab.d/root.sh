@@ -2,13 +2,14 @@
 # The build root: a Debian tree with the toolchain that built the stock kernel, QEMU and the test tools.
 # shellcheck shell=bash
 
-ROOT_SUITE=trixie
 # Toolchain: Kbuild's needs, then the host crates'.
-ROOT_PACKAGES=(rustc rust-src rustfmt rust-clippy cargo bindgen clang llvm lld gcc gcc-14 libc6-dev make bc bison flex
-    perl python3 libelf-dev libssl-dev xz-utils zstd kmod cpio dwarves rsync ca-certificates git shellcheck)
-# Guests, and what runs inside them: they boot from this same root.
-ROOT_PACKAGES+=(qemu-system-x86 busybox-static fio e2fsprogs xfsprogs btrfs-progs f2fs-tools dmsetup lvm2 vdo mdadm
-    cryptsetup-bin nvme-cli util-linux util-linux-extra fdisk iproute2 strace procps file)
+ROOT_PACKAGES=(rustc rust-src rustfmt rust-clippy cargo bindgen clang llvm lld gcc libc6-dev make bc bison flex perl
+    python3 libelf-dev libssl-dev xz-utils zstd kmod cpio dwarves rsync ca-certificates git)
+# Guests, which boot from this same root, and the least that a test in them needs.
+ROOT_PACKAGES+=(qemu-system-x86 busybox-static e2fsprogs util-linux fdisk iproute2 procps file)
+# What only the first target's tests need. Elsewhere a package that has gone would be in the way for nothing.
+[ "$ZBD_SUITE" != trixie ] || ROOT_PACKAGES+=(gcc-14 shellcheck fio xfsprogs btrfs-progs f2fs-tools dmsetup lvm2 vdo mdadm
+    cryptsetup-bin nvme-cli util-linux-extra strace)
 
 # as_root COMMAND...: for host packages only, and said aloud.
 as_root() {
@@ -46,14 +47,15 @@ make_root() {
         try_root "${options[@]}" "--aptopt=$APT_EXPIRED"
     fi
     # The kernel packages come from the same mirror as the rest.
-    sed -n "s/^\(deb .*\) $ROOT_SUITE main.*/\1 $ROOT_SUITE-backports main/p" "$ZBD_LAB/root/etc/apt/sources.list" |
+    [ "$ZBD_SUITE" != trixie ] ||
+        sed -n 's/^\(deb .*\) trixie main.*/\1 trixie-backports main/p' "$ZBD_LAB/root/etc/apt/sources.list" |
         as_lab_root tee "$ZBD_LAB/root/etc/apt/sources.list.d/backports.list"
     update_packages
 }
 
 try_root() {
     # Root in a user namespace of its own is enough for mmdebstrap, so an unprivileged user takes the same way.
-    as_lab_root mmdebstrap "$@" "$ROOT_SUITE" "$ZBD_LAB/root" ${ZBD_MIRROR:+"$ZBD_MIRROR"} 2>&1 |
+    as_lab_root mmdebstrap "$@" "$ZBD_SUITE" "$ZBD_LAB/root" ${ZBD_MIRROR:+"$ZBD_MIRROR"} 2>&1 |
         tee "$ZBD_LAB/log/mmdebstrap.log"
 }
 
@@ -77,7 +79,7 @@ setup_root() {
         need_host_package mmdebstrap mmdebstrap
         [ -z "${ZBD_MIRROR:-}" ] || say "package mirror: the one in ZBD_MIRROR"
     fi
-    step root "$(hash_of "$ROOT_SUITE" "${ROOT_PACKAGES[*]}")" make_root
+    step root "$(hash_of "$ZBD_SUITE" "${ROOT_PACKAGES[*]}")" make_root
     ! grep -q 'Release file has expired' "$ZBD_LAB/log/root.log" ||
         say "note: the package mirror's Release file had expired when the root was made"
 }

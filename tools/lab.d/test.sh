@@ -91,6 +91,8 @@ stage_build() {
     local kernel
     for kernel in stock uml uml-debug; do attempt "build $kernel" test_build "$kernel"; done
     attempt "kernel clippy" test_build stock --clippy
+    attempt "in tree, module" test_intree m
+    attempt "in tree, built in" test_intree y
 }
 
 test_build() {
@@ -123,6 +125,32 @@ stage_kernel() {
         [ -e "$script" ] || { attempt kernel-tests skip "there is no tests/kernel/*.sh"; continue; }
         kernel_script "$script"
     done
+}
+
+# --- another kernel and toolchain ---------------------------------------------------------------------------------
+# The module builds for several series from one source, and with a newer rustc: Debian's next release has both.
+NEXT_SUITE=sid
+stage_next() {
+    ZBD_UNAVAILABLE='' ZBD_SUITE=$NEXT_SUITE attempt "build for $NEXT_SUITE" test_next_build
+    ZBD_UNAVAILABLE='' ZBD_SUITE=$NEXT_SUITE attempt "smoke.sh qemu of $NEXT_SUITE" test_next_smoke
+}
+
+# need_next: skip what the mirror does not have; what it has must work.
+need_next() {
+    call setup_root || skip "no build root of $ZBD_SUITE can be made from this mirror"
+    call find_stock || skip "$ZBD_SUITE has none of the supported kernels, ${SUPPORTED_SERIES[*]}"
+}
+
+test_next_build() {
+    need_next
+    setup_stock
+    say_kernel
+    test_build stock
+}
+
+test_next_smoke() {
+    need_next
+    test_kernel "$ZBD_TOP/tests/kernel/smoke.sh" qemu
 }
 
 # header SCRIPT KEY: the values of `# zbd-KEY: VALUE` lines, one a line.
@@ -201,7 +229,7 @@ export ZBD_UML_CPUS=${ZBD_UML_CPUS:-1}
 
 cmd_test() {
     local start=$SECONDS stages=("$@") one
-    [ $# -gt 0 ] || stages=(host build kunit kernel)
+    [ $# -gt 0 ] || stages=(host build kunit kernel next)
     mkdir -p "$ZBD_LAB/log" "$ZBD_LAB/run"
     # Failed runs are kept for a look, but not for ever.
     forget_checkouts
